@@ -1,0 +1,193 @@
+package pgserver
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// maxSocketPath is the size of sun_path less the name of the socket file and
+// the closing null byte, on the system with the smallest one (104 on macOS).
+const maxSocketPath = 104 - len("/.s.PGSQL.65535.lock") - 1
+
+// cluster is the data folder and what belongs to it.
+type cluster struct {
+	dir       string
+	pgdata    string
+	socketDir string
+	password  string
+	major     int     // that wrote pgdata, 0 when there is none yet
+	account   account // the user the server runs as
+	noSync    bool    // for tests, which lose nothing in a power cut
+}
+
+// locate looks at a data folder without changing it.
+func locate(dir string) (cluster, error) {
+	c := cluster{dir: dir, pgdata: filepath.Join(dir, "pgdata")}
+	text, err := os.ReadFile(filepath.Join(c.pgdata, "PG_VERSION"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return c, fmt.Errorf("read data folder: %w", err)
+	default:
+		if c.major = firstNumber(string(text)); c.major == 0 {
+			return c, fmt.Errorf("%s has no readable PG_VERSION", c.pgdata)
+		}
+	}
+	c.account, err = serverAccount(dir)
+	return c, err
+}
+
+// makeDir makes the folder and gives it to the server's user.
+func (c cluster) makeDir(ctx context.Context, bin binaries) error {
+	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := c.account.own(c.dir); err != nil {
+		return err
+	}
+	if err := os.Chmod(c.dir, 0o700); err != nil {
+		return err
+	}
+	// Changing into the folder is what fails when a parent is closed.
+	probe := exec.CommandContext(ctx, bin.path("postgres"), "--version")
+	probe.Dir = c.dir
+	c.account.apply(probe)
+	if err := probe.Run(); err != nil {
+		return fmt.Errorf("user %s must be able to enter %s and its parent folders (chmod o+x), and to run %s: %w",
+			c.account.name, c.dir, probe.Path, err)
+	}
+	return nil
+}
+
+// create runs initdb if there is no cluster yet, and writes our settings.
+func (c *cluster) create(ctx context.Context, bin binaries, log *slog.Logger) error {
+	if c.major == 0 {
+		log.Info("creating a PostgreSQL data folder", "version", bin.version, "data", c.dir)
+		if err := c.initdb(ctx, bin); err != nil {
+			return fmt.Errorf("create data folder %s: %w", c.dir, err)
+		}
+		c.major = bin.major
+	}
+	password, err := os.ReadFile(c.passwordFile())
+	if err != nil {
+		return err
+	}
+	c.password = strings.TrimSpace(string(password))
+	return c.writeFile(filepath.Join(c.pgdata, "leat.conf"), defaults)
+}
+
+func (c *cluster) passwordFile() string { return filepath.Join(c.dir, "password") }
+
+// initdb makes the cluster beside its final place, so that there is either a
+// whole one or none.
+func (c *cluster) initdb(ctx context.Context, bin binaries) error {
+	if err := c.writeFile(c.passwordFile(), rand.Text()+"\n"); err != nil {
+		return err
+	}
+	half := c.pgdata + ".new"
+	if err := os.RemoveAll(half); err != nil {
+		return err
+	}
+	args := []string{
+		"--pgdata", half, "--username", role, "--pwfile", c.passwordFile(),
+		"--auth-local", "trust", "--auth-host", "scram-sha-256",
+		"--encoding", "UTF8", "--locale", "C", "--data-checksums",
+	}
+	if c.noSync {
+		args = append(args, "--no-sync")
+	}
+	cmd := exec.CommandContext(ctx, bin.path("initdb"), args...)
+	cmd.Dir, cmd.Env = c.dir, serverEnv()
+	c.account.apply(cmd)
+	// See process.run. Asked to end, initdb removes what it made.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	dieWithParent(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	if err := c.writeFile(filepath.Join(half, "postgresql.conf"), mainConf); err != nil {
+		return err
+	}
+	if err := os.Rename(half, c.pgdata); err != nil {
+		return err
+	}
+	return syncDir(c.dir)
+}
+
+// writeFile writes a file that only the server's user can read, whole or not.
+func (c *cluster) writeFile(path, text string) error {
+	temp := path + ".new"
+	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := c.account.own(temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+// makeSocketDir makes a folder with a short path, as sockets need one.
+func (c *cluster) makeSocketDir() error {
+	parents := []string{os.TempDir(), "/tmp"}
+	if os.Geteuid() == 0 {
+		parents = slices.Insert(parents, 0, "/run")
+	}
+	var errs []error
+	for _, parent := range parents {
+		dir, err := os.MkdirTemp(parent, "leat-")
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(dir) > maxSocketPath {
+			errs = append(errs, fmt.Errorf("path too long: %s", dir), os.Remove(dir))
+			continue
+		}
+		c.socketDir = dir
+		return c.account.own(dir)
+	}
+	return fmt.Errorf("make socket folder: %w", errors.Join(errs...))
+}
+
+// serve starts the server process.
+func (c *cluster) serve(bin binaries, settings map[string]string, log *slog.Logger) (*process, error) {
+	args := []string{"-D", c.pgdata}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	cmd := exec.Command(bin.path("postgres"), args...)
+	cmd.Dir, cmd.Env = c.pgdata, serverEnv()
+	c.account.apply(cmd)
+	return startProcess(cmd, log)
+}
+
+// serverEnv is our environment without what would steer the server or initdb.
+func serverEnv() []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "PG") || strings.HasPrefix(v, "LC_") || strings.HasPrefix(v, "LANG")
+	})
+	return append(env, "LC_ALL=C")
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
