@@ -117,8 +117,10 @@ func TestRunKilled(t *testing.T) {
 	const hang = "select pg_advisory_xact_lock(42);"
 	steps := map[string]struct{ numbered, functions fs.FS }{
 		"migration": {sqlFiles("00001_words.sql", "-- +goose Up\ncreate table leat.words (word text);\n"+hang), functions},
-		"functions": {sqlFiles("00001_words.sql", "-- +goose Up\ncreate table leat.words (word text);"),
-			sqlFiles("a.sql", "create function leat.half() returns int language sql as 'select 1'", "b.sql", hang)},
+		"functions": {
+			sqlFiles("00001_words.sql", "-- +goose Up\ncreate table leat.words (word text);"),
+			sqlFiles("a.sql", "create function leat.half() returns int language sql as 'select 1'", "b.sql", hang),
+		},
 	}
 	for name, step := range steps {
 		t.Run(name, func(t *testing.T) {

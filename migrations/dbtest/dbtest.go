@@ -153,7 +153,7 @@ func (e *environment) clone(t testing.TB, template string) *pgxpool.Pool {
 	})
 	pool, err := e.connect(t.Context(), name)
 	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	t.Cleanup(func() { closePool(t, pool) })
 	return pool
 }
 
@@ -183,6 +183,22 @@ func (e *environment) connect(ctx context.Context, database string) (*pgxpool.Po
 	}
 	config.MaxConns = 10
 	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// closePool closes a pool, which waits for the connections that are in use, and
+// fails the test instead of waiting for ever for one that it forgot to release.
+func closePool(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Errorf("the test still holds %d connections of its pool", pool.Stat().AcquiredConns())
+	}
 }
 
 // newName is a database name that needs no quotes.

@@ -114,8 +114,8 @@ func candidates(ctx context.Context) []string {
 	}
 	if path, err := exec.LookPath("postgres"); err == nil {
 		// A link on the PATH has no initdb beside it.
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			path = real
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			path = target
 		}
 		dirs = append(dirs, filepath.Dir(path))
 	}

@@ -17,7 +17,7 @@ func fakeServer(t *testing.T, version string) string {
 	dir := tempDir(t)
 	script := fmt.Sprintf("#!/bin/sh\necho 'postgres (PostgreSQL) %s (Debian)'\n", version)
 	for _, name := range []string{"initdb", "postgres"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755))
 	}
 	return dir
 }

@@ -170,7 +170,7 @@ func (c *cluster) serve(bin binaries, settings map[string]string, log *slog.Logg
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])
 	}
-	cmd := exec.Command(bin.path("postgres"), args...)
+	cmd := exec.Command(bin.path("postgres"), args...) //nolint:noctx // outlives the context of its start
 	cmd.Dir, cmd.Env = c.pgdata, serverEnv()
 	c.account.apply(cmd)
 	return startProcess(cmd, log)

@@ -18,7 +18,7 @@ func StartOrphan(ctx context.Context, dir string) (pid int, exited <-chan struct
 	}
 	c.socketDir = c.pgdata
 	s := &Server{log: slog.New(slog.DiscardHandler), bin: bin, cluster: c, closing: make(chan struct{})}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = freePort(ctx); err != nil {
 		return 0, nil, err
 	}
 	if err := s.startChild(ctx); err != nil {

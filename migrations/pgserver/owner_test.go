@@ -105,7 +105,7 @@ func TestNormalUser(t *testing.T) {
 	program := filepath.Join(dir, "program")
 	text, err := os.ReadFile(os.Args[0])
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(program, text, 0o755)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(program, text, 0o755))
 	cred := &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 
 	data := filepath.Join(dir, "data")

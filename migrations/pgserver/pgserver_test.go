@@ -41,7 +41,7 @@ func tempDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("", "leat-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // on purpose
+	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }
 

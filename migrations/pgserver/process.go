@@ -47,7 +47,7 @@ func startProcess(cmd *exec.Cmd, log *slog.Logger) (*process, error) {
 // parent-death signal when the thread that forked ends, not the process.
 func (p *process) run(started chan<- error, out, in *os.File, log *slog.Logger) {
 	runtime.LockOSThread()
-	defer out.Close() //nolint:errcheck // read only
+	defer out.Close()
 	dieWithParent(p.cmd)
 	err := p.cmd.Start()
 	// The child has its own copy; ours would keep the log from ending.

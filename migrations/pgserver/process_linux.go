@@ -18,8 +18,8 @@ func runsIn(pid int, folder string) bool {
 	if err != nil {
 		return false
 	}
-	real, err := filepath.EvalSymlinks(folder)
-	if err != nil || cwd != real {
+	resolved, err := filepath.EvalSymlinks(folder)
+	if err != nil || cwd != resolved {
 		return false
 	}
 	comm, err := os.ReadFile(filepath.Join(proc, "comm"))

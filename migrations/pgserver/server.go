@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -124,7 +125,7 @@ func (s *Server) lookAgain(ctx context.Context) (err error) {
 // moment it is found free and the moment the server binds it.
 func (s *Server) startFirst(ctx context.Context) (err error) {
 	for range 3 {
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = freePort(ctx); err != nil {
 			return err
 		}
 		if err = s.startChild(ctx); err == nil {
@@ -173,7 +174,7 @@ func (s *Server) Restarts() int {
 // startChild starts the server process and waits until it accepts connections.
 // The caller holds mu, or is the only one to know s.
 func (s *Server) startChild(ctx context.Context) error {
-	child, err := s.cluster.serve(s.bin, s.settings(), s.log)
+	child, err := s.cluster.serve(s.bin, s.settings(ctx), s.log)
 	if err != nil {
 		return err
 	}
@@ -182,7 +183,7 @@ func (s *Server) startChild(ctx context.Context) error {
 }
 
 // settings are those that no file may change, then those of the caller.
-func (s *Server) settings() map[string]string {
+func (s *Server) settings(ctx context.Context) map[string]string {
 	all := map[string]string{
 		"port":                    strconv.Itoa(s.port),
 		"listen_addresses":        "127.0.0.1",
@@ -195,13 +196,11 @@ func (s *Server) settings() map[string]string {
 	}
 	// The port is part of the socket's name, so that a restart has to keep it.
 	// The server does without TCP when another program took it meanwhile.
-	if !portFree(s.port) {
+	if !portFree(ctx, s.port) {
 		s.log.Warn("loopback port of PostgreSQL is taken, serving the socket only", "port", s.port)
 		all["listen_addresses"] = ""
 	}
-	for name, value := range s.cfg.Settings {
-		all[name] = value
-	}
+	maps.Copy(all, s.cfg.Settings)
 	return all
 }
 
@@ -236,7 +235,7 @@ func (s *Server) createDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was promised on it
+	defer conn.Close(context.WithoutCancel(ctx))
 	var exists bool
 	err = conn.QueryRow(ctx, `select exists (select from pg_database where datname = $1)`, role).Scan(&exists)
 	if err != nil || exists {
@@ -258,16 +257,18 @@ func (s *Server) release() error {
 	return errors.Join(errs...)
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-func portFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+func portFree(ctx context.Context, port int) bool {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		return false
 	}
