@@ -20,6 +20,12 @@ import (
 // the closing null byte, on the system with the smallest one (104 on macOS).
 const maxSocketPath = 104 - len("/.s.PGSQL.65535.lock") - 1
 
+// The path of an open folder that needs no way through its parents, on Linux.
+const (
+	handlePath = "/proc/self/fd"
+	handleFD   = "3" // the first of exec.Cmd's ExtraFiles
+)
+
 // cluster is the data folder and what belongs to it.
 type cluster struct {
 	dir       string
@@ -29,6 +35,9 @@ type cluster struct {
 	major     int     // that wrote pgdata, 0 when there is none yet
 	account   account // the user the server runs as
 	noSync    bool    // for tests, which lose nothing in a power cut
+
+	// handle is dir, opened, when the account cannot pass a parent of it.
+	handle *os.File
 }
 
 // locate looks at a data folder without changing it.
@@ -49,7 +58,7 @@ func locate(dir string) (cluster, error) {
 }
 
 // makeDir makes the folder and gives it to the server's user.
-func (c cluster) makeDir(ctx context.Context, bin binaries) error {
+func (c *cluster) makeDir(ctx context.Context, bin binaries) error {
 	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
 		return err
 	}
@@ -62,15 +71,53 @@ func (c cluster) makeDir(ctx context.Context, bin binaries) error {
 	if err := os.Chmod(c.dir, 0o700); err != nil {
 		return err
 	}
-	// Changing into the folder is what fails when a parent is closed.
-	probe := exec.CommandContext(ctx, bin.path("postgres"), "--version")
-	probe.Dir = c.dir
-	c.account.apply(probe)
-	if err := probe.Run(); err != nil {
-		return fmt.Errorf("user %s must be able to enter %s and its parent folders (chmod o+x), and to run %s: %w",
-			c.account.name, c.dir, probe.Path, err)
+	return c.checkAccess(ctx, bin)
+}
+
+// checkAccess finds out whether the account can run the server and reach the
+// folder. Root's home is closed to others, and a folder in it is reached
+// through an open handle instead, where there is such a thing.
+func (c *cluster) checkAccess(ctx context.Context, bin binaries) error {
+	probe := func(dir string) error {
+		cmd := exec.CommandContext(ctx, bin.path("postgres"), "--version")
+		cmd.Dir = dir
+		c.account.apply(cmd)
+		return cmd.Run()
 	}
-	return nil
+	if err := probe("/"); err != nil {
+		return fmt.Errorf("user %s must be able to run %s: %w", c.account.name, bin.path("postgres"), err)
+	}
+	err := probe(c.dir)
+	if err == nil {
+		return nil
+	}
+	if _, procErr := os.Stat(handlePath); procErr != nil {
+		return fmt.Errorf("user %s must be able to enter %s and its parent folders (chmod o+x): %w", c.account.name, c.dir, err)
+	}
+	c.handle, err = os.Open(c.dir)
+	return err
+}
+
+// command prepares a program of PostgreSQL to run as the account. The paths
+// in args must be those that seen gives.
+func (c *cluster) command(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Env = serverEnv()
+	cmd.Dir = "/"
+	c.account.apply(cmd)
+	dieWithParent(cmd)
+	if c.handle != nil {
+		cmd.ExtraFiles = []*os.File{c.handle}
+	}
+	return cmd
+}
+
+// seen is a path below dir as programs of command see it.
+func (c *cluster) seen(path string) string {
+	if c.handle == nil {
+		return path
+	}
+	return handlePath + "/" + handleFD + strings.TrimPrefix(path, c.dir)
 }
 
 // create runs initdb if there is no cluster yet, and writes our settings.
@@ -103,20 +150,17 @@ func (c *cluster) initdb(ctx context.Context, bin binaries) error {
 		return err
 	}
 	args := []string{
-		"--pgdata", half, "--username", role, "--pwfile", c.passwordFile(),
+		"--pgdata", c.seen(half), "--username", role, "--pwfile", c.seen(c.passwordFile()),
 		"--auth-local", "trust", "--auth-host", "scram-sha-256",
 		"--encoding", "UTF8", "--locale", "C", "--data-checksums",
 	}
 	if c.noSync {
 		args = append(args, "--no-sync")
 	}
-	cmd := exec.CommandContext(ctx, bin.path("initdb"), args...)
-	cmd.Dir, cmd.Env = c.dir, serverEnv()
-	c.account.apply(cmd)
 	// See process.run. Asked to end, initdb removes what it made.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	dieWithParent(cmd)
+	cmd := c.command(ctx, bin.path("initdb"), args...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 	}
@@ -166,13 +210,12 @@ func (c *cluster) makeSocketDir() error {
 
 // serve starts the server process.
 func (c *cluster) serve(bin binaries, settings map[string]string, log *slog.Logger) (*process, error) {
-	args := []string{"-D", c.pgdata}
+	args := []string{"-D", c.seen(c.pgdata)}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		args = append(args, "-c", name+"="+settings[name])
 	}
-	cmd := exec.Command(bin.path("postgres"), args...) //nolint:noctx // outlives the context of its start
-	cmd.Dir, cmd.Env = c.pgdata, serverEnv()
-	c.account.apply(cmd)
+	// It outlives the context of its start.
+	cmd := c.command(context.Background(), bin.path("postgres"), args...)
 	return startProcess(cmd, log)
 }
 

@@ -26,7 +26,9 @@
 // terminal reaches the broker first. What has to be as it is (port, socket
 // folder, wal_level) goes on its command line and wins over the files. Its log
 // lines go to the logger. PostgreSQL refuses to run as root: then the child
-// runs as the owner of the folder, else as user postgres, else as nobody.
+// runs as the owner of the folder, else as user postgres, else as nobody. Where
+// a parent of the folder is closed to that user (/root), the child gets the
+// folder as an open handle (TestClosedParent).
 //
 // # Failure handling
 //

@@ -29,7 +29,7 @@ func (e *LockedError) Error() string {
 type folderLock struct{ file *os.File }
 
 // lockFolder takes the lock and removes the socket folder of a killed owner.
-func lockFolder(c cluster) (*folderLock, error) {
+func lockFolder(c *cluster) (*folderLock, error) {
 	file, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -64,12 +64,20 @@ func ask(ctx context.Context, address, query string) (answer string, err error) 
 	return answer, err
 }
 
-func do(t *testing.T, address, statement string) {
+// keepWord stores what requireWord finds again.
+func keepWord(t *testing.T, address string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), address)
 	require.NoError(t, err)
-	_, err = conn.Exec(t.Context(), statement)
+	_, err = conn.Exec(t.Context(), "create table kept as select 'here' as word")
 	require.NoError(t, errors.Join(err, conn.Close(t.Context())))
+}
+
+func requireWord(t *testing.T, address string) {
+	t.Helper()
+	word, err := ask(t.Context(), address, "select word from kept")
+	require.NoError(t, err)
+	require.Equal(t, "here", word)
 }
 
 func alive(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
@@ -107,7 +115,7 @@ func TestDataAndOwnSettingsSurvive(t *testing.T) {
 	t.Parallel()
 	dir := tempDir(t)
 	s := start(t, config(dir))
-	do(t, s.URL(), "create table kept as select 'here' as word")
+	keepWord(t, s.URL())
 	require.NoError(t, s.Stop(t.Context()))
 	require.NoError(t, s.Stop(t.Context()), "twice is once")
 	conf, err := os.OpenFile(filepath.Join(dir, "pgdata", "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
@@ -116,9 +124,7 @@ func TestDataAndOwnSettingsSurvive(t *testing.T) {
 	require.NoError(t, errors.Join(err, conf.Close()))
 
 	s = start(t, config(dir))
-	word, err := ask(t.Context(), s.URL(), "select word from kept")
-	require.NoError(t, err)
-	require.Equal(t, "here", word)
+	requireWord(t, s.URL())
 	mem, err := ask(t.Context(), s.URL(), "show work_mem")
 	require.NoError(t, err)
 	require.Equal(t, "7MB", mem)
@@ -141,7 +147,7 @@ func TestRunRestartsKilledServer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
-	do(t, s.URL(), "create table kept as select 'here' as word")
+	keepWord(t, s.URL())
 
 	kills := map[string]func(){
 		"postmaster":    func() { require.NoError(t, syscall.Kill(s.PID(), syscall.SIGKILL)) },

@@ -48,7 +48,6 @@ func startProcess(cmd *exec.Cmd, log *slog.Logger) (*process, error) {
 func (p *process) run(started chan<- error, out, in *os.File, log *slog.Logger) {
 	runtime.LockOSThread()
 	defer out.Close()
-	dieWithParent(p.cmd)
 	err := p.cmd.Start()
 	// The child has its own copy; ours would keep the log from ending.
 	err = errors.Join(err, in.Close())

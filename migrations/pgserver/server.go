@@ -23,8 +23,8 @@ const role = "leat"
 
 // Config says where and how a server runs. Only DataDir is required.
 type Config struct {
-	// DataDir is created when missing. As root, every parent must let the
-	// server's user pass (mode o+x).
+	// DataDir is created when missing. As root, except on Linux, every parent
+	// must let the server's user pass (mode o+x).
 	DataDir string
 	// BinDir holds initdb and postgres. Default: LEAT_POSTGRES_BIN, then
 	// pg_config, the usual folders (newest first) and the PATH.
@@ -91,7 +91,7 @@ func (s *Server) open(ctx context.Context) (err error) {
 	if err := s.cluster.makeDir(ctx, s.bin); err != nil {
 		return err
 	}
-	if s.lock, err = lockFolder(s.cluster); err != nil {
+	if s.lock, err = lockFolder(&s.cluster); err != nil {
 		return err
 	}
 	if err := s.lookAgain(ctx); err != nil {
@@ -112,9 +112,11 @@ func (s *Server) open(ctx context.Context) (err error) {
 
 // lookAgain sees to a folder that somebody else made while we waited to lock it.
 func (s *Server) lookAgain(ctx context.Context) (err error) {
-	if s.cluster, err = locate(s.cfg.DataDir); err != nil {
+	now, err := locate(s.cfg.DataDir)
+	if err != nil {
 		return err
 	}
+	s.cluster.major = now.major
 	if s.cluster.major != 0 && s.cluster.major != s.bin.major {
 		s.bin, err = findBinaries(ctx, s.cfg.BinDir, s.cluster.pgdata, s.cluster.major)
 	}
@@ -250,6 +252,9 @@ func (s *Server) release() error {
 	var errs []error
 	if s.cluster.socketDir != "" {
 		errs = append(errs, os.RemoveAll(s.cluster.socketDir))
+	}
+	if s.cluster.handle != nil {
+		errs = append(errs, s.cluster.handle.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.release())

@@ -170,7 +170,7 @@ func (s *Server) stopOrphan(ctx context.Context) error {
 }
 
 // orphan returns the pid of a server that runs on the folder, 0 if none does.
-func (c cluster) orphan() int {
+func (c *cluster) orphan() int {
 	text, err := os.ReadFile(filepath.Join(c.pgdata, "postmaster.pid"))
 	if err != nil {
 		return 0
