@@ -164,7 +164,12 @@ func (c *cluster) initdb(ctx context.Context, bin binaries) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 	}
-	if err := c.writeFile(filepath.Join(half, "postgresql.conf"), mainConf); err != nil {
+	conf := filepath.Join(half, "postgresql.conf")
+	made, err := os.ReadFile(conf)
+	if err != nil {
+		return err
+	}
+	if err := c.writeFile(conf, mainConf+probed(string(made))); err != nil {
 		return err
 	}
 	if err := os.Rename(half, c.pgdata); err != nil {

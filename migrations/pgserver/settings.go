@@ -1,5 +1,7 @@
 package pgserver
 
+import "strings"
+
 // mainConf is written once, by initdb's side; it is the user's file.
 const mainConf = `# Your settings for the PostgreSQL server that Leat runs. They win over leat.conf,
 # which is written anew at every start. Port, socket folder, wal_level and logging
@@ -7,6 +9,17 @@ const mainConf = `# Your settings for the PostgreSQL server that Leat runs. They
 include 'leat.conf'
 
 `
+
+// probed picks from initdb's settings the one that it found out by trying: not
+// every container has a usable /dev/shm.
+func probed(conf string) string {
+	for line := range strings.Lines(conf) {
+		if strings.HasPrefix(line, "dynamic_shared_memory_type") {
+			return line
+		}
+	}
+	return ""
+}
 
 // defaults suit a broker on a small machine that it shares with others.
 const defaults = `# Written by Leat at every start: put your settings into postgresql.conf.
