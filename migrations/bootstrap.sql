@@ -1,7 +1,15 @@
 -- What the runner itself needs before the first numbered migration. It is run
 -- under the migration lock, because "if not exists" alone races in the catalog.
 
-create schema if not exists leat;
+-- A role that may not create schemas can be given this one by somebody else;
+-- "create schema if not exists" would ask for the privilege all the same.
+do $$
+begin
+    if to_regnamespace('leat') is null then
+        create schema leat;
+    end if;
+end
+$$;
 
 -- The shape is goose's.
 create table if not exists leat.schema_versions (

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -174,6 +175,27 @@ func TestRunCancelledWhileLocked(t *testing.T) {
 	require.Equal(t, "false", text(t, pool, "select exists (select from pg_namespace where nspname = 'leat')::text"))
 	_, err = holder.Exec(t.Context(), "select pg_advisory_unlock_all()")
 	require.NoError(t, err)
+}
+
+// TestRunAsPlainRole runs as a role that only owns schema leat.
+func TestRunAsPlainRole(t *testing.T) {
+	t.Parallel()
+	admin := dbtest.NewEmpty(t)
+	role := admin.Config().ConnConfig.Database + "_role"
+	do(t, admin, fmt.Sprintf("create role %s; create schema leat authorization %[1]s", role))
+	config := admin.Config()
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "set role "+role)
+		return err
+	}
+	plain, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer plain.Close()
+	_, err = run(t, plain, numbered, functions)
+	require.NoError(t, err)
+	_, err = run(t, plain, numbered, sqlFiles("other.sql", "create function leat.other() returns int language sql as 'select 1'"))
+	require.NoError(t, err)
+	do(t, admin, fmt.Sprintf("drop owned by %s; drop role %[1]s", role))
 }
 
 func TestRunRefusesNewerDatabase(t *testing.T) {

@@ -12,6 +12,9 @@ import (
 	"syscall"
 )
 
+// sigStop halts a process where it is.
+const sigStop = syscall.SIGSTOP
+
 // account is the user that the server runs as: us, unless we are root.
 type account struct {
 	name string

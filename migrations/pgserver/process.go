@@ -79,7 +79,7 @@ func (p *process) signal(sig os.Signal) { _ = p.cmd.Process.Signal(sig) }
 // killAll kills the server with its children. It is stopped before, so that it
 // starts no more of them.
 func (p *process) killAll() {
-	p.signal(syscall.SIGSTOP)
+	p.signal(sigStop)
 	for _, pid := range childrenOf(p.pid()) {
 		_ = signalPID(pid, syscall.SIGKILL)
 	}

@@ -51,10 +51,6 @@ random_page_cost = 1.1
 max_parallel_workers_per_gather = 0
 jit = off
 
-# Broken clients must not hold locks or snapshots for hours.
-tcp_keepalives_idle = 60
-client_connection_check_interval = 10s
-
 timezone = 'UTC'
 log_timezone = 'UTC'
 datestyle = 'iso, mdy'
