@@ -20,7 +20,9 @@ create type leat.event_kind as enum (
 
 -- The one source of positions and message ids. CACHE 1, because the settled
 -- position reads last_value as "every position up to here has been drawn".
-create sequence leat.position_seq as bigint cache 1;
+-- It starts at 0, drawn here, so that last_value always counts drawn positions.
+create sequence leat.position_seq as bigint minvalue 0 start 0 cache 1;
+select nextval('leat.position_seq');
 
 -- One wide table: an absent value costs one bit. A published message is a row
 -- of its own and holds the payload, once, for ever; everything else is one row

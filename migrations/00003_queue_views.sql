@@ -87,7 +87,7 @@ create table leat.checkpoints (
 );
 
 create table leat.checkpoint_runs (
-    checkpoint  bigint not null references leat.checkpoints on delete cascade,
+    checkpoint  bigint not null,
     delivery    bigint,
     due_at      timestamptz,
     expires_at  timestamptz,
@@ -136,3 +136,15 @@ select channel as queue,
        died_at
 from leat.queue_messages
 where state = 'dead';
+
+-- A slice [start, upto] of the run at tid, which has size ids, for one request of a claim.
+create type leat.pick as (
+    tid     tid,
+    request integer,
+    start   integer,
+    upto    integer,
+    size    integer
+);
+
+-- A new database has an empty log, and so its views are whole.
+insert into leat.views_alive default values;

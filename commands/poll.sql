@@ -1,0 +1,319 @@
+-- Hands out messages of one queue to several callers: request i wants wants[i]
+-- messages for leases[i] (null: the queue's). from_ids, if given, are lower
+-- bounds by rank that let the scan pass over what is long gone while a held
+-- snapshot keeps it in the index; a scan that finds too little starts over
+-- without them. Commits asynchronously: a lost delivery is a redelivery.
+create function leat.claim(
+    queue        integer,
+    wants        integer[],
+    leases       interval[],
+    consumers    text[],
+    routing_keys text[],
+    from_ids     bigint[]
+) returns table (
+    request           integer,
+    delivery          bigint,
+    message_id        bigint,
+    origin_message_id bigint,
+    routing_key       text,
+    payload           bytea,
+    content_type      text,
+    headers           jsonb,
+    priority          smallint,
+    attempt           integer,
+    published_at      timestamptz,
+    lease_until       timestamptz
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- queue tables swing between empty and full: a plan must not
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off as $$
+declare
+    channel leat.channels;
+    picks   leat.pick[];
+    now_    timestamptz := clock_timestamp();
+    drawn   bigint[];
+begin
+    perform leat.need_views();
+    perform set_config('synchronous_commit', 'off', true);
+    perform leat.fence();
+    select c.* into channel from leat.channels c where c.id = queue and c.deleted_at is null and c.kind = 'queue';
+    if not found then
+        raise exception 'no queue with id %', queue using errcode = 'LE002';
+    end if;
+
+    if channel.mode = 'fifo' then
+        picks := leat.pick_fifo(queue, now_, wants, routing_keys, coalesce(from_ids[1], 0));
+    else
+        picks := leat.pick_standard(channel, now_, wants, routing_keys, from_ids);
+    end if;
+    if from_ids is not null and (
+        select coalesce(sum(p.upto - p.start + 1), 0) from unnest(picks) p
+    ) < (select sum(w) from unnest(wants) w) then
+        -- Lanes that were taken are in flight by now; picked runs are ours to pick again.
+        if channel.mode = 'fifo' then
+            picks := picks || leat.pick_fifo(queue, now_, array(
+                select w.want - coalesce((select sum(p.upto - p.start + 1) from unnest(picks) p where p.request = w.n), 0)
+                from unnest(wants) with ordinality w (want, n) order by w.n)::integer[], routing_keys, 0);
+        else
+            picks := leat.pick_standard(channel, now_, wants, routing_keys, null);
+        end if;
+    end if;
+    if picks = '{}' then
+        return;
+    end if;
+
+    -- The position of a request's event is its delivery; requests that get nothing have none.
+    drawn := array(
+        select case when exists (select from unnest(picks) p where p.request = w.n) then nextval('leat.position_seq') end
+        from generate_subscripts(wants, 1) w (n) order by w.n);
+
+    -- A run that was taken in parts: the parts become runs of their own ...
+    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, expires_at, ids,
+        delivery, due_at, owner, deliveries)
+    select r.channel_id, r.fifo, r.ids[p.start], 2, r.rank, r.routing_key, r.expires_at, r.ids[p.start:p.upto],
+        drawn[p.request], now_ + coalesce(leases[p.request], channel.lease), consumers[p.request], r.deliveries + 1
+    from unnest(picks) p
+    join leat.queue_runs r on r.ctid = p.tid
+    where p.start > 1 or p.upto < p.size;
+    -- ... and what nobody took stays what it was,
+    update leat.queue_runs r
+    set ids = r.ids[p.upto + 1:], first_id = r.ids[p.upto + 1]
+    from (
+        select p.tid, max(p.upto) as upto, max(p.size) as size
+        from unnest(picks) p
+        group by p.tid
+        having max(p.upto) < max(p.size)
+    ) p
+    where r.ctid = p.tid;
+    delete from leat.queue_runs r
+    using (
+        select p.tid from unnest(picks) p
+        group by p.tid
+        having count(*) > 1 and max(p.upto) = max(p.size)
+    ) p
+    where r.ctid = p.tid;
+    -- while a run that one request took whole just moves.
+    update leat.queue_runs r
+    set state = 2, delivery = drawn[p.request], deliveries = r.deliveries + 1,
+        due_at = now_ + coalesce(leases[p.request], channel.lease), owner = consumers[p.request]
+    from unnest(picks) p
+    where r.ctid = p.tid and p.start = 1 and p.upto = p.size;
+
+    insert into leat.events (position, at, kind, channel_id, actor, delivery, due_at, message_ids)
+    select d.delivery, now_, 'message.delivered', queue, consumers[d.n], d.delivery,
+        now_ + coalesce(leases[d.n], channel.lease),
+        array(
+            select i.id
+            from leat.queue_runs r
+            cross join lateral unnest(r.ids) i (id)
+            where r.delivery = d.delivery and r.state = 2
+            order by r.rank, i.id)
+    from unnest(drawn) with ordinality d (delivery, n)
+    where d.delivery is not null;
+
+    return query
+    select d.n::integer, d.delivery, i.id, i.id, r.routing_key, e.payload,
+        coalesce(e.content_type, 'application/json'), coalesce(e.headers, '{}'), (9 - r.rank)::smallint,
+        r.deliveries, e.at, r.due_at
+    from unnest(drawn) with ordinality d (delivery, n)
+    join leat.queue_runs r on r.delivery = d.delivery and r.state = 2
+    cross join lateral unnest(r.ids) i (id)
+    join leat.events e on e.position = i.id
+    order by d.n, r.rank, i.id;
+end
+$$;
+
+-- Picks from a standard queue, higher priority first, older first. Runs that
+-- another claim holds are passed over.
+create function leat.pick_standard(
+    channel      leat.channels,
+    now_         timestamptz,
+    wants        integer[],
+    routing_keys text[],
+    from_ids     bigint[]
+) returns leat.pick[]
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off as $$
+declare
+    -- Lazily, rank by rank: ten short index descents at most, and no more rows
+    -- read than handed out.
+    heads cursor for
+        select h.tid, h.size
+        from generate_series(0, 9) k (rank)
+        cross join lateral (
+            select r.ctid as tid, cardinality(r.ids) as size
+            from leat.queue_runs r
+            where r.channel_id = channel.id and r.state = 0 and not r.fifo and r.rank = k.rank
+              and r.first_id >= coalesce(from_ids[k.rank + 1], 0)
+              and (r.expires_at is null or r.expires_at > now_)
+            order by r.first_id
+            for update skip locked
+        ) h;
+    aged cursor for
+        select h.tid, h.size
+        from (
+            select k.rank
+            from generate_series(0, 9) k (rank)
+            cross join lateral (
+                select r.first_id
+                from leat.queue_runs r
+                where r.channel_id = channel.id and r.state = 0 and not r.fifo and r.rank = k.rank
+                order by r.first_id
+                limit 1
+            ) f
+            join leat.events e on e.position = f.first_id
+            order by e.at + k.rank * channel.priority_ageing
+        ) k
+        cross join lateral (
+            select r.ctid as tid, cardinality(r.ids) as size
+            from leat.queue_runs r
+            where r.channel_id = channel.id and r.state = 0 and not r.fifo and r.rank = k.rank
+              and (r.expires_at is null or r.expires_at > now_)
+            order by r.first_id
+            for update skip locked
+        ) h;
+    keyed cursor for
+        select h.tid, h.size
+        from generate_series(0, 9) k (rank)
+        cross join lateral (
+            select r.ctid as tid, cardinality(r.ids) as size
+            from (select distinct u.key from unnest(routing_keys) u (key)) f
+            join leat.queue_runs r on r.channel_id = channel.id and r.routing_key = f.key
+            where r.state = 0 and r.rank = k.rank
+              and (r.expires_at is null or r.expires_at > now_)
+            for update of r skip locked
+        ) h;
+    source  refcursor;
+    head    record;
+    picks   leat.pick[] := '{}';
+    request integer := 1;
+    need    integer := wants[1];
+    taken   integer;
+    part    integer;
+begin
+    if routing_keys is not null then
+        open keyed;
+        source := keyed;
+    elsif channel.priority_ageing > interval '0' then
+        open aged;
+        source := aged;
+    else
+        open heads;
+        source := heads;
+    end if;
+    <<runs>>
+    loop
+        fetch source into head;
+        exit when not found;
+        taken := 0;
+        while taken < head.size loop
+            while need = 0 loop
+                request := request + 1;
+                exit runs when request > cardinality(wants);
+                need := wants[request];
+            end loop;
+            part := least(need, head.size - taken);
+            picks := picks || row(head.tid, request, taken + 1, taken + part, head.size)::leat.pick;
+            taken := taken + part;
+            need := need - part;
+        end loop;
+        exit when need = 0 and request = cardinality(wants);
+    end loop;
+    close source;
+    return picks;
+end
+$$;
+
+-- Picks from a FIFO queue: locks a free lane, then reads its runs in a later
+-- statement, which sees all that was committed before the lock. One lane serves
+-- one request only: one delivery of a key in flight at a time.
+create function leat.pick_fifo(
+    queue        integer,
+    now_         timestamptz,
+    wants        integer[],
+    routing_keys text[],
+    from_id      bigint
+) returns leat.pick[]
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
+set jit = off as $$
+declare
+    every cursor for
+        select l.routing_key, l.head_id
+        from leat.lanes l
+        where l.channel_id = queue and l.state = 0 and l.head_id >= from_id
+        order by l.head_id
+        for update skip locked;
+    keyed cursor for
+        select l.routing_key, l.head_id
+        from leat.lanes l
+        where l.channel_id = queue and l.routing_key = any (routing_keys)
+          and (l.state = 0 or (l.state = 1 and l.due_at <= now_))
+        for update skip locked;
+    source  refcursor;
+    lane    record;
+    run     record;
+    picks   leat.pick[] := '{}';
+    request integer := 1;
+    need    integer := wants[1];
+    part    integer;
+    got     integer;
+    empty   text[] := '{}';
+begin
+    if routing_keys is not null then
+        open keyed;
+        source := keyed;
+    else
+        open every;
+        source := every;
+    end if;
+    loop
+        while need = 0 and request <= cardinality(wants) loop
+            request := request + 1;
+            need := wants[request];
+        end loop;
+        exit when request > cardinality(wants);
+        fetch source into lane;
+        exit when not found;
+        got := 0;
+        for run in
+            select r.ctid as tid, cardinality(r.ids) as size, r.state, r.due_at, r.expires_at
+            from leat.queue_runs r
+            where r.channel_id = queue and r.routing_key = lane.routing_key and r.state <= 1 and r.rank = 9
+              and r.first_id >= case when lane.head_id = 9223372036854775807 then 0 else lane.head_id end
+            order by r.first_id
+        loop
+            continue when run.expires_at <= now_; -- the sweeper takes it
+            exit when run.state = 1 and run.due_at > now_;
+            part := least(need - got, run.size);
+            picks := picks || row(run.tid, request, 1, part, run.size)::leat.pick;
+            got := got + part;
+            exit when got = need;
+        end loop;
+        if got = 0 then
+            empty := empty || lane.routing_key;
+        else
+            update leat.lanes l
+            set state = 2, in_flight = got, due_at = null
+            where l.channel_id = queue and l.routing_key = lane.routing_key;
+            need := need - got;
+        end if;
+    end loop;
+    close source;
+    if empty <> '{}' then
+        perform leat.free_lanes(now_, array(select queue from unnest(empty)), empty, array(select 0 from unnest(empty)));
+    end if;
+    return picks;
+end
+$$;

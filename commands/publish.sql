@@ -1,0 +1,193 @@
+-- Publishes many messages of many callers in one transaction.
+-- Every array has one element per message, or is null when no message uses it.
+-- requests groups the messages that stand or fall together. Answers the ids and,
+-- unless everything was stored, a status each: 0 stored, 1 duplicate, 2 dedup
+-- conflict, 3 busy, 4 no such queue, 5 refused with its request, 6 priority on
+-- a FIFO queue.
+-- With wait = false nothing in here waits for another transaction for long.
+create function leat.publish_many(
+    requests      integer[],
+    channels      integer[],
+    routing_keys  text[],
+    payloads      bytea[],
+    content_types text[],
+    headers       text[],
+    priorities    smallint[],
+    delays        interval[],
+    due_ats       timestamptz[],
+    ttls          interval[],
+    expires_ats   timestamptz[],
+    dedup_ids     text[],
+    actors        text[],
+    wait          boolean,
+    out ids       bigint[],
+    out statuses  smallint[]
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off -- queue tables swing between empty and full: a plan must not
+set enable_bitmapscan = off
+set jit = off as $$
+declare
+    now_    timestamptz;
+    live    integer[];
+    fifos   integer[];
+    refused integer[];
+    placed  boolean;
+begin
+    if not wait then
+        perform set_config('lock_timeout', '100ms', true);
+    end if;
+    -- A channel is not deleted under an open publish.
+    perform pg_advisory_xact_lock_shared(1279607042, c.id)
+    from (select distinct u.id from unnest(channels) u (id) order by 1) c;
+    perform leat.fence();
+
+    select array_agg(c.id), array_agg(c.id) filter (where c.mode = 'fifo')
+    into live, fifos
+    from leat.channels c
+    where c.id = any (channels) and c.deleted_at is null and c.kind = 'queue';
+
+    if not channels <@ coalesce(live, '{}') then
+        select array_agg(case when u.c = any (live) then 0 else 4 end order by u.n) into statuses
+        from unnest(channels) with ordinality u (c, n);
+    end if;
+
+    if fifos is not null then
+        if exists (select from unnest(channels, priorities) u (c, p) where u.p <> 0 and u.c = any (fifos)) then
+            select array_agg(case when coalesce(u.s, 0) = 0 and u.p <> 0 and u.c = any (fifos) then 6 else coalesce(u.s, 0) end order by u.n)
+            into statuses
+            from unnest(channels, priorities, statuses) with ordinality u (c, p, s, n);
+        end if;
+        -- The append lock of each key, in one order: positions of a key are then
+        -- drawn in commit order.
+        if wait then
+            perform pg_advisory_xact_lock(1279607043, b.lock)
+            from (
+                select distinct leat.append_lock(u.c, u.k) as lock
+                from unnest(channels, routing_keys) u (c, k)
+                where u.c = any (fifos)
+                order by 1
+            ) b;
+        else
+            select array_agg(b.lock) into refused
+            from (
+                select distinct leat.append_lock(u.c, u.k) as lock
+                from unnest(channels, routing_keys) u (c, k)
+                where u.c = any (fifos)
+                order by 1
+            ) b
+            where not pg_try_advisory_xact_lock(1279607043, b.lock);
+            if refused is not null then
+                select array_agg(case
+                    when coalesce(u.s, 0) = 0 and u.c = any (fifos) and leat.append_lock(u.c, u.k) = any (refused) then 3
+                    else coalesce(u.s, 0) end order by u.n)
+                into statuses
+                from unnest(channels, routing_keys, statuses) with ordinality u (c, k, s, n);
+            end if;
+        end if;
+    end if;
+
+    now_ := clock_timestamp();
+    ids := array(select nextval('leat.position_seq') from generate_subscripts(requests, 1));
+
+    if dedup_ids is not null then
+        select d.ids, d.statuses into ids, statuses
+        from leat.deduplicate(now_, ids, channels, routing_keys, payloads, content_types, headers, dedup_ids, statuses) d;
+    end if;
+
+    if statuses is not null then
+        -- One refused message refuses its request, and undoes its dedup entries.
+        refused := array(select distinct u.r from unnest(requests, statuses) u (r, s) where u.s > 1);
+        select array_agg(case when u.s <= 1 and u.r = any (refused) then 5 else u.s end order by u.n)
+        into statuses
+        from unnest(requests, statuses) with ordinality u (r, s, n);
+        if dedup_ids is not null and refused <> '{}' then
+            delete from leat.dedup d
+            using unnest(channels, dedup_ids, ids, statuses) u (c, k, id, s)
+            where d.channel_id = u.c and d.dedup_id = u.k and d.message_id = u.id and u.s = 5;
+        end if;
+        if not exists (select from unnest(statuses) u (s) where u.s <> 0) then
+            statuses := null;
+        end if;
+    end if;
+
+    insert into leat.events (position, at, kind, channel_id, routing_key, payload, content_type, headers,
+        priority, due_at, expires_at, actor, data)
+    select u.id, now_, 'message.published', u.channel, u.key, u.payload,
+        nullif(u.content_type, 'application/json'), nullif(u.headers, '{}')::jsonb,
+        nullif(u.priority, 0), coalesce(u.due_at, now_ + u.delay), coalesce(u.expires_at, now_ + u.ttl), u.actor,
+        case when u.dedup_id is not null then jsonb_build_object('dedupId', u.dedup_id) end
+    from unnest(ids, channels, routing_keys, payloads, content_types, headers, priorities, delays, due_ats,
+        ttls, expires_ats, dedup_ids, actors, statuses)
+        u (id, channel, key, payload, content_type, headers, priority, delay, due_at,
+            ttl, expires_at, dedup_id, actor, status)
+    where coalesce(u.status, 0) = 0;
+
+    if not leat.views_alive() then
+        insert into leat.unplaced (ids)
+        select array_agg(u.id order by u.id)
+        from unnest(ids, statuses) u (id, s)
+        where coalesce(u.s, 0) = 0
+        having count(*) > 0;
+        return;
+    end if;
+    if exists (select from leat.unplaced) then
+        perform leat.place_unplaced();
+    end if;
+
+    perform leat.place(now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses);
+end
+$$;
+
+-- A key's append lock within the class: 1,024 per queue, so that no transaction
+-- can fill the lock table. A collision costs parallelism only.
+create function leat.append_lock(channel integer, routing_key text) returns integer
+language sql immutable set search_path = '' as $$
+    select (mod(channel, 2097152) * 1024) + (hashtext(routing_key) & 1023)
+$$;
+
+-- Enters dedup ids by unique index: of two at once, one waits and is the
+-- duplicate. Same content: the first message's id, status 1; other content: 2.
+create function leat.deduplicate(
+    now_          timestamptz,
+    inout ids     bigint[],
+    channels      integer[],
+    routing_keys  text[],
+    payloads      bytea[],
+    content_types text[],
+    headers       text[],
+    dedup_ids     text[],
+    inout statuses smallint[]
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    digests bytea[];
+begin
+    digests := array(
+        select sha256(convert_to(format('%s|%s|%s|', length(u.k), u.k, coalesce(u.t, 'application/json')), 'UTF8')
+            || convert_to(coalesce(nullif(u.h, '')::jsonb, '{}')::text, 'UTF8') || u.p)
+        from unnest(routing_keys, payloads, content_types, headers) with ordinality u (k, p, t, h, n)
+        order by u.n);
+
+    -- In the order of the ids, so that two batches never wait for each other.
+    insert into leat.dedup as d (channel_id, dedup_id, message_id, digest, expires_at)
+    select distinct on (u.c, u.k) u.c, u.k, u.id, u.digest, now_ + c.dedup_window
+    from unnest(channels, dedup_ids, ids, digests, statuses) u (c, k, id, digest, s)
+    join leat.channels c on c.id = u.c
+    where u.k is not null and coalesce(u.s, 0) = 0
+    order by u.c, u.k, u.id
+    on conflict (channel_id, dedup_id) do update
+        set message_id = excluded.message_id, digest = excluded.digest, expires_at = excluded.expires_at
+        where d.expires_at <= now_;
+
+    select array_agg(coalesce(d.message_id, u.id) order by u.n),
+        array_agg(case
+            when coalesce(u.s, 0) <> 0 or d.message_id is null or d.message_id = u.id then coalesce(u.s, 0)
+            when d.digest = u.digest then 1
+            else 2 end order by u.n)
+    into ids, statuses
+    from unnest(channels, dedup_ids, ids, digests, statuses) with ordinality u (c, k, id, digest, s, n)
+    left join leat.dedup d on d.channel_id = u.c and d.dedup_id = u.k;
+end
+$$;

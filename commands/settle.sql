@@ -1,0 +1,421 @@
+-- Takes messages out of the runs they are in flight in, if the receipt still
+-- holds: in flight in that queue, under that delivery, lease not over. Answers
+-- those it took, with what their run knew; lanes are freed by the caller's tail.
+create function leat.take_out(
+    now_        timestamptz,
+    channels    integer[],
+    deliveries  bigint[],
+    message_ids bigint[]
+) returns table (
+    ordinal     integer,
+    channel_id  integer,
+    delivery    bigint,
+    id          bigint,
+    fifo        boolean,
+    rank        smallint,
+    routing_key text,
+    deliveries_ integer,
+    due_at      timestamptz,
+    expires_at  timestamptz,
+    owner       text
+)
+language plpgsql
+set search_path = ''
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off as $$
+begin
+    -- Lanes before runs, in one order, as everywhere.
+    if exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo') then
+        perform from leat.lanes l
+        where (l.channel_id, l.routing_key) in (
+            select distinct r.channel_id, r.routing_key
+            from leat.queue_runs r
+            where r.delivery = any (take_out.deliveries) and r.state = 2 and r.fifo)
+        order by l.channel_id, l.routing_key
+        for update;
+    end if;
+
+    return query
+    with held as materialized (
+        select r.ctid as tid, r.*
+        from leat.queue_runs r
+        where r.delivery = any (take_out.deliveries) and r.state = 2 and r.due_at > now_ and r.channel_id = any (channels)
+        for update
+    ), asked as materialized (
+        select min(u.n) as n, u.channel, u.delivery, u.id
+        from unnest(channels, deliveries, message_ids) with ordinality u (channel, delivery, id, n)
+        group by u.channel, u.delivery, u.id
+    ), listed as materialized (
+        select h.tid, i.id, i.n as place, a.n
+        from held h
+        cross join lateral unnest(h.ids) with ordinality i (id, n)
+        left join asked a on a.channel = h.channel_id and a.delivery = h.delivery and a.id = i.id
+    ), left_over as materialized (
+        select l.tid, count(l.n) as hits, array_agg(l.id order by l.place) filter (where l.n is null) as ids
+        from listed l
+        group by l.tid
+    ), deleted as (
+        delete from leat.queue_runs r
+        using left_over o
+        where r.ctid = o.tid and o.ids is null
+    ), updated as (
+        update leat.queue_runs r
+        set ids = o.ids, first_id = o.ids[1]
+        from left_over o
+        where r.ctid = o.tid and o.hits > 0 and o.ids is not null
+    )
+    select l.n::integer, h.channel_id, h.delivery, l.id, h.fifo, h.rank, h.routing_key, h.deliveries, h.due_at,
+        h.expires_at, h.owner
+    from listed l
+    join held h on h.tid = l.tid
+    where l.n is not null
+    order by l.n;
+end
+$$;
+
+-- What in-flight messages become: runs of one in a FIFO queue, where runs of a
+-- key must not overlap; grouped in a standard one.
+create function leat.put_back(
+    queue    integer,
+    fifo     boolean,
+    state    smallint,
+    ids      bigint[],
+    ranks    smallint[],
+    keys     text[],
+    counts   integer[],
+    dues     timestamptz[],
+    expires  timestamptz[],
+    delivery bigint,
+    owners   text[],
+    reason   text,
+    died_at  timestamptz
+) returns void
+language sql set search_path = '' as $$
+    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, due_at, expires_at,
+        ids, delivery, owner, reason, died_at)
+    select queue, fifo, min(u.id), state, u.rank, u.key, u.count, u.due, u.expires,
+        array_agg(u.id order by u.id), delivery, u.owner, reason, died_at
+    from unnest(ids, ranks, keys, counts, dues, expires, owners) with ordinality
+        u (id, rank, key, count, due, expires, owner, n)
+    group by u.rank, u.key, u.count, u.due, u.expires, u.owner, case when fifo then u.n else (u.n - 1) / 200 end
+$$;
+
+-- Acks of many callers and queues. Per receipt: 0 settled, 1 not in flight
+-- under it (leat.receipt_fate tells what became of it).
+create function leat.ack_many(
+    channels    integer[],
+    deliveries  bigint[],
+    message_ids bigint[],
+    actors      text[]
+) returns smallint[]
+language plpgsql set search_path = '' set jit = off as $$
+declare
+    now_     timestamptz := clock_timestamp();
+    statuses smallint[] := array_fill(1::smallint, array[cardinality(message_ids)]);
+    taken    record;
+begin
+    perform leat.need_views();
+    select array_agg(t.ordinal) as ordinals, array_agg(t.channel_id) as channels, array_agg(t.delivery) as deliveries,
+        array_agg(t.id) as ids, bool_or(t.fifo) as fifo,
+        array_agg(t.channel_id) filter (where t.fifo) as lane_channels,
+        array_agg(t.routing_key) filter (where t.fifo) as lane_keys
+    into taken
+    from leat.take_out(now_, channels, deliveries, message_ids) t;
+    if taken.ids is null then
+        return statuses;
+    end if;
+
+    perform leat.fence();
+    insert into leat.events (kind, channel_id, actor, delivery, message_ids)
+    select 'message.acked', u.channel, actors[u.n], case when min(u.delivery) = max(u.delivery) then min(u.delivery) end,
+        array_agg(u.id)
+    from unnest(taken.ordinals, taken.channels, taken.deliveries, taken.ids) u (n, channel, delivery, id)
+    group by u.channel, actors[u.n];
+
+    if taken.fifo then
+        perform leat.free_lanes(now_, taken.lane_channels, taken.lane_keys, array_fill(1, array[cardinality(taken.lane_keys)]));
+    end if;
+    return (
+        select array_agg(case when t.n is null then 1 else 0 end order by u.n)::smallint[]
+        from generate_subscripts(message_ids, 1) u (n)
+        left join unnest(taken.ordinals) t (n) on t.n = u.n);
+end
+$$;
+
+-- When a message that failed may be delivered again. The jitter only shortens,
+-- so max_delay is a bound.
+create function leat.backoff(channel leat.channels, attempt integer) returns interval
+language sql volatile set search_path = '' as $$
+    select (1 - channel.jitter * random()) * case
+        when channel.retry_strategy = 'fixed' then least(channel.base_delay, channel.max_delay)
+        else least(channel.max_delay, channel.base_delay * power(2, least(attempt, 40) - 1)) end
+$$;
+
+-- Failed messages of one queue, already out of flight, go the way of its policy:
+-- retried after delay (null: back-off by attempt), or dead. One event per
+-- attempt count, so that all its messages share a due time.
+create function leat.fail_messages(
+    channel leat.channels,
+    now_    timestamptz,
+    kind    leat.event_kind, -- of the retry: message.retried or message.lease_expired
+    actor   text,
+    from_delivery bigint,
+    delay   interval,
+    reason  text,            -- not null: dead at once
+    data    jsonb,
+    ids     bigint[],
+    ranks   smallint[],
+    keys    text[],
+    counts  integer[],
+    expires timestamptz[]
+) returns void
+language plpgsql set search_path = '' as $$
+declare
+    attempt record;
+    due     timestamptz;
+    death   text;
+begin
+    perform leat.fence();
+    for attempt in
+        select u.count, array_agg(u.id) as ids, array_agg(u.rank) as ranks, array_agg(u.key) as keys,
+            array_agg(u.count) as counts, array_agg(u.expires) as expires
+        from unnest(ids, ranks, keys, counts, expires) u (id, rank, key, count, expires)
+        group by u.count
+        order by u.count
+    loop
+        death := coalesce(reason, case when attempt.count >= channel.max_deliveries then 'retries_exhausted' end);
+        due := now_ + coalesce(delay, leat.backoff(channel, attempt.count));
+        if kind = 'message.lease_expired' or death is null then
+            insert into leat.events (at, kind, channel_id, actor, delivery, due_at, message_ids, data)
+            values (now_, kind, channel.id, actor, from_delivery, due, attempt.ids, data);
+        end if;
+        if death is null then
+            perform leat.put_back(channel.id, channel.mode = 'fifo', 1::smallint, attempt.ids, attempt.ranks, attempt.keys,
+                attempt.counts, array_fill(due, array[cardinality(attempt.ids)]), attempt.expires, null, null, null, null);
+        else
+            insert into leat.events (at, kind, channel_id, actor, delivery, message_ids, data)
+            values (now_, 'message.dead_lettered', channel.id, actor, from_delivery, attempt.ids,
+                coalesce(data, '{}') || jsonb_build_object('reason', death));
+            perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, attempt.ids, attempt.ranks, attempt.keys,
+                attempt.counts, null, null, null, null, death, now_);
+        end if;
+    end loop;
+end
+$$;
+
+-- Nacks receipts of one queue. action: retry, deadLetter or discard. An error
+-- class on the queue's nonRetryable list dead-letters whatever the action.
+create function leat.nack_many(
+    queue       integer,
+    deliveries  bigint[],
+    message_ids bigint[],
+    action      text,
+    delay       interval,
+    reason      text,
+    error_class text,
+    actor       text
+) returns smallint[]
+language plpgsql set search_path = '' set jit = off as $$
+declare
+    now_    timestamptz := clock_timestamp();
+    channel leat.channels;
+    taken   record;
+    death   text;
+    details jsonb := nullif(jsonb_strip_nulls(jsonb_build_object('detail', reason, 'errorClass', error_class)), '{}');
+begin
+    perform leat.need_views();
+    if action not in ('retry', 'deadLetter', 'discard') then
+        raise exception 'action must be retry, deadLetter or discard' using errcode = 'LE003', column = 'action';
+    end if;
+    select c.* into channel from leat.channels c where c.id = queue and c.deleted_at is null;
+    if not found then
+        raise exception 'no queue with id %', queue using errcode = 'LE002';
+    end if;
+    select array_agg(t.ordinal) as ordinals, array_agg(t.delivery) as deliveries, array_agg(t.id) as ids,
+        array_agg(t.rank) as ranks, array_agg(t.routing_key) as keys, array_agg(t.deliveries_) as counts,
+        array_agg(t.expires_at) as expires
+    into taken
+    from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t;
+    if taken.ids is null then
+        return array_fill(1::smallint, array[cardinality(message_ids)]);
+    end if;
+
+    perform leat.fence();
+    if error_class = any (channel.non_retryable) then
+        death := 'non_retryable';
+    elsif action = 'deadLetter' then
+        death := 'rejected';
+    end if;
+    if death is null and action = 'discard' then
+        insert into leat.events (at, kind, channel_id, actor, message_ids, data)
+        values (now_, 'message.discarded', queue, actor, taken.ids, details);
+    else
+        perform leat.fail_messages(channel, now_, 'message.retried', actor,
+            (select case when min(d) = max(d) then min(d) end from unnest(taken.deliveries) d),
+            delay, death, details, taken.ids, taken.ranks, taken.keys, taken.counts, taken.expires);
+    end if;
+    if channel.mode = 'fifo' then
+        perform leat.free_lanes(now_, array(select queue from unnest(taken.ids)), taken.keys,
+            array_fill(1, array[cardinality(taken.ids)]));
+    end if;
+    return (
+        select array_agg(case when t.n is null then 1 else 0 end order by u.n)::smallint[]
+        from generate_subscripts(message_ids, 1) u (n)
+        left join unnest(taken.ordinals) t (n) on t.n = u.n);
+end
+$$;
+
+-- Sets the lease of receipts of one queue to end lease from now.
+create function leat.extend_many(
+    queue       integer,
+    deliveries  bigint[],
+    message_ids bigint[],
+    lease       interval,
+    actor       text,
+    out statuses    smallint[],
+    out lease_until timestamptz
+)
+language plpgsql set search_path = '' set jit = off as $$
+declare
+    now_  timestamptz := clock_timestamp();
+    until timestamptz := now_ + lease;
+    held  record;
+    done  integer[] := '{}';
+    fifo  boolean;
+begin
+    perform leat.need_views();
+    select c.mode = 'fifo' into fifo from leat.channels c where c.id = queue and c.deleted_at is null;
+    if not found then
+        raise exception 'no queue with id %', queue using errcode = 'LE002';
+    end if;
+    for held in
+        select t.delivery, array_agg(t.ordinal) as ordinals, array_agg(t.id) as ids, array_agg(t.rank) as ranks,
+            array_agg(t.routing_key) as keys, array_agg(t.deliveries_) as counts, array_agg(t.expires_at) as expires,
+            array_agg(t.owner) as owners
+        from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t
+        group by t.delivery
+    loop
+        perform leat.fence();
+        insert into leat.events (at, kind, channel_id, actor, delivery, due_at, message_ids)
+        values (now_, 'message.extended', queue, actor, held.delivery, until, held.ids);
+        perform leat.put_back(queue, fifo, 2::smallint, held.ids, held.ranks, held.keys, held.counts,
+            array_fill(until, array[cardinality(held.ids)]), held.expires, held.delivery, held.owners, null, null);
+        done := done || held.ordinals;
+    end loop;
+    statuses := array(
+        select case when u.n = any (done) then 0 else 1 end from generate_subscripts(message_ids, 1) u (n) order by u.n);
+    lease_until := until;
+end
+$$;
+
+-- Gives messages back at once, without counting the attempt.
+create function leat.release_many(
+    queue       integer,
+    deliveries  bigint[],
+    message_ids bigint[],
+    actor       text
+) returns smallint[]
+language plpgsql set search_path = '' set jit = off as $$
+declare
+    now_  timestamptz := clock_timestamp();
+    fifo  boolean;
+    taken record;
+begin
+    perform leat.need_views();
+    select c.mode = 'fifo' into fifo from leat.channels c where c.id = queue and c.deleted_at is null;
+    if not found then
+        raise exception 'no queue with id %', queue using errcode = 'LE002';
+    end if;
+    select array_agg(t.ordinal) as ordinals, array_agg(t.delivery) as deliveries, array_agg(t.id) as ids,
+        array_agg(t.rank) as ranks, array_agg(t.routing_key) as keys, array_agg(t.deliveries_ - 1) as counts,
+        array_agg(t.expires_at) as expires
+    into taken
+    from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t;
+    if taken.ids is null then
+        return array_fill(1::smallint, array[cardinality(message_ids)]);
+    end if;
+    perform leat.fence();
+    insert into leat.events (at, kind, channel_id, actor, message_ids)
+    values (now_, 'message.released', queue, actor, taken.ids);
+    perform leat.put_back(queue, fifo, 0::smallint, taken.ids, taken.ranks, taken.keys, taken.counts, null, taken.expires,
+        null, null, null, null);
+    if fifo then
+        perform leat.free_lanes(now_, array(select queue from unnest(taken.ids)), taken.keys,
+            array_fill(1, array[cardinality(taken.ids)]));
+    end if;
+    return array(
+        select case when u.n = any (taken.ordinals) then 0 else 1 end
+        from generate_subscripts(message_ids, 1) u (n) order by u.n);
+end
+$$;
+
+-- What became of a receipt, by the log. A settlement can only lie between the
+-- delivery and the end of its lease (extensions included), so the scan is short.
+create function leat.receipt_fate(queue integer, delivery bigint, message_id bigint) returns text
+language plpgsql stable set search_path = '' set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    handed leat.events;
+    event  record;
+    until  timestamptz;
+begin
+    select e.* into handed from leat.events e
+    where e.position = receipt_fate.delivery and e.kind = 'message.delivered' and message_id = any (e.message_ids);
+    if not found then
+        return 'unknown';
+    elsif handed.channel_id <> queue then
+        return 'wrong_queue';
+    end if;
+    until := handed.due_at;
+    for event in
+        select e.kind, e.at, e.due_at, e.message_ids
+        from leat.events e
+        where e.channel_id = queue and e.position > handed.position and e.message_ids is not null
+        order by e.position
+    loop
+        if message_id = any (event.message_ids) then
+            if event.kind = 'message.extended' then
+                until := greatest(until, event.due_at);
+            else
+                return substr(event.kind::text, length('message.') + 1);
+            end if;
+        end if;
+        exit when event.at > until + interval '1 minute';
+    end loop;
+    return case when until > clock_timestamp() then 'in_flight' else 'lease_expired' end;
+end
+$$;
+
+-- Purges what waits (ready and delayed) in one queue; what is in flight or dead stays.
+create function leat.purge_queue(queue integer, actor text) returns bigint
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    now_   timestamptz := clock_timestamp();
+    purged bigint;
+    keys   text[];
+begin
+    perform leat.need_views();
+    perform leat.fence();
+    perform from leat.lanes l where l.channel_id = queue order by l.routing_key for update;
+    with gone as (
+        delete from leat.queue_runs r
+        where r.channel_id = queue and r.state <= 1
+        returning r.ids, r.routing_key
+    ), listed as (
+        select i.id, (row_number() over (order by i.id) - 1) / 10000 as chunk
+        from gone g
+        cross join lateral unnest(g.ids) i (id)
+    ), appended as (
+        insert into leat.events (at, kind, channel_id, actor, message_ids)
+        select now_, 'message.purged', queue, actor, array_agg(l.id order by l.id)
+        from listed l
+        group by l.chunk
+    )
+    select (select count(*) from listed), (select array_agg(distinct g.routing_key) from gone g) into purged, keys;
+    if keys is not null then
+        perform leat.free_lanes(now_, array(select queue from unnest(keys)), keys, array(select 0 from unnest(keys)));
+    end if;
+    return purged;
+end
+$$;

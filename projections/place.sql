@@ -1,0 +1,101 @@
+create function leat.views_alive() returns boolean
+language sql stable set search_path = '' as $$
+    select exists (select from leat.views_alive)
+$$;
+
+-- Every function that reads or writes runs calls this first.
+create function leat.need_views() returns void
+language plpgsql set search_path = '' as $$
+begin
+    if not exists (select from leat.views_alive) then
+        raise exception 'leat: views lost' using errcode = 'LE001',
+            hint = 'They are rebuilt from the log by the first broker that sees this.';
+    end if;
+end
+$$;
+
+-- Published messages enter the queue views: one run per key, priority, due time
+-- and expiry, of at most 200 ids (an array beyond about 250 would be TOASTed).
+create function leat.place(
+    now_         timestamptz,
+    ids          bigint[],
+    channels     integer[],
+    fifos        integer[],
+    routing_keys text[],
+    priorities   smallint[],
+    delays       interval[],
+    due_ats      timestamptz[],
+    ttls         interval[],
+    expires_ats  timestamptz[],
+    statuses     smallint[]
+) returns void
+language plpgsql set search_path = '' as $$
+begin
+    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
+    select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
+        m.due, m.expires, array_agg(m.id order by m.id)
+    from (
+        select u.id, u.channel, u.key, 9 - coalesce(u.priority, 0) as rank,
+            case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
+            coalesce(u.expires_at, now_ + u.ttl) as expires,
+            (u.n - 1) / 200 as chunk
+        from unnest(ids, channels, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses)
+            with ordinality u (id, channel, key, priority, delay, due_at, ttl, expires_at, status, n)
+        where coalesce(u.status, 0) = 0
+    ) m
+    group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk;
+
+    if fifos is not null then
+        -- An existing lane is left alone, and so never locked by an open publish.
+        insert into leat.lanes (channel_id, routing_key, head_id, state, due_at)
+        select distinct on (u.channel, u.key) u.channel, u.key, u.id,
+            coalesce((coalesce(u.due_at, now_ + u.delay) > now_)::integer, 0), coalesce(u.due_at, now_ + u.delay)
+        from unnest(ids, channels, routing_keys, delays, due_ats, statuses) u (id, channel, key, delay, due_at, status)
+        where coalesce(u.status, 0) = 0 and u.channel = any (fifos)
+        order by u.channel, u.key, u.id
+        on conflict do nothing;
+    end if;
+end
+$$;
+
+-- Messages that were published while the views were lost enter them now, each
+-- once, each key in order. Messages of a key whose append lock somebody holds
+-- stay for the next time.
+create function leat.place_unplaced() returns integer
+language plpgsql set search_path = '' as $$
+declare
+    waiting record;
+    placed  integer := 0;
+begin
+    for waiting in
+        select u.ctid as tid, u.ids from leat.unplaced u order by u.ids for update skip locked
+    loop
+        continue when exists (
+            select from (
+                select distinct leat.append_lock(e.channel_id, e.routing_key) as lock
+                from leat.events e
+                join leat.channels c on c.id = e.channel_id and c.mode = 'fifo'
+                where e.position = any (waiting.ids)
+            ) k
+            where not pg_try_advisory_xact_lock(1279607043, k.lock));
+        -- Due times stay as they were asked for: a past one is due at the next sweep.
+        perform leat.place('-infinity', e.ids, e.channels, e.fifos, e.keys, e.priorities, null, e.dues, null, e.expires, null)
+        from (
+            select array_agg(e.position order by e.position) as ids,
+                array_agg(e.channel_id order by e.position) as channels,
+                array_agg(e.channel_id) filter (where c.mode = 'fifo') as fifos,
+                array_agg(e.routing_key order by e.position) as keys,
+                array_agg(coalesce(e.priority, 0::smallint) order by e.position) as priorities,
+                array_agg(e.due_at order by e.position) as dues,
+                array_agg(e.expires_at order by e.position) as expires
+            from leat.events e
+            join leat.channels c on c.id = e.channel_id and c.deleted_at is null
+            where e.position = any (waiting.ids)
+        ) e
+        where e.ids is not null;
+        delete from leat.unplaced u where u.ctid = waiting.tid;
+        placed := placed + cardinality(waiting.ids);
+    end loop;
+    return placed;
+end
+$$;

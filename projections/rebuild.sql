@@ -1,0 +1,133 @@
+-- Empties the queue views and fills them from the log; answers how many
+-- messages they hold. Polls and settlements are refused meanwhile (LE001);
+-- publishes go on, and what they append enters the views when they are back.
+-- The fold and the clearing of leat.unplaced share one statement's snapshot: a
+-- publish is in the one or, later, in the other.
+create function leat.rebuild_views() returns bigint
+language plpgsql set search_path = '' set jit = off set work_mem = '256MB' as $$
+declare
+    held bigint;
+begin
+    perform pg_advisory_xact_lock(1279607044, 2);
+    delete from leat.queue_runs;
+    delete from leat.lanes;
+    with placed as (
+        delete from leat.unplaced
+    ), folded as (
+        -- A new island wherever something differs from the message before it:
+        -- runs of a key never overlap.
+        select f.*, row_number() over (partition by f.channel_id, f.routing_key, f.rank order by f.id)
+            - row_number() over (partition by f.channel_id, f.routing_key, f.rank, f.state, f.deliveries, f.delivery, f.due_at,
+                f.expires_at, f.owner, f.reason, f.died_at order by f.id) as island
+        from leat.fold() f
+    ), numbered as (
+        select n.*, (row_number() over (partition by n.channel_id, n.routing_key, n.rank, n.state, n.deliveries, n.delivery,
+            n.due_at, n.expires_at, n.owner, n.reason, n.died_at, n.island order by n.id) - 1) / 200 as chunk
+        from folded n
+    ), filled as (
+        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, delivery, due_at,
+            expires_at, owner, reason, died_at, ids)
+        select n.channel_id, n.fifo, min(n.id), n.state, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at,
+            n.expires_at, n.owner, n.reason, n.died_at, array_agg(n.id order by n.id)
+        from numbered n
+        group by n.channel_id, n.fifo, n.state, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at, n.expires_at,
+            n.owner, n.reason, n.died_at, n.island, n.chunk
+        returning cardinality(ids) as size
+    )
+    select coalesce(sum(f.size), 0) into held from filled f;
+
+    insert into leat.lanes (channel_id, routing_key, head_id, in_flight, state, due_at)
+    select l.channel_id, l.routing_key, l.head_id, l.in_flight,
+        case when l.in_flight > 0 then 2 when l.head_due > clock_timestamp() then 1 else 0 end,
+        case when l.in_flight = 0 and l.head_due > clock_timestamp() then l.head_due end
+    from (
+        select r.channel_id, r.routing_key, min(r.first_id) as head_id,
+            coalesce(sum(cardinality(r.ids)) filter (where r.state = 2), 0) as in_flight,
+            (array_agg(case when r.state = 1 then r.due_at end order by r.first_id) filter (where r.state <= 1))[1] as head_due
+        from leat.queue_runs r
+        where r.fifo and r.state <= 2
+        group by r.channel_id, r.routing_key
+    ) l;
+    insert into leat.views_alive default values on conflict do nothing;
+    return held;
+end
+$$;
+
+-- Gives the views up, as a crash would: leat.rebuild_views() is next. Waits for
+-- open transactions that wrote to them, at most the caller's lock_timeout.
+create function leat.lose_views() returns void
+language plpgsql set search_path = '' as $$
+begin
+    truncate leat.queue_runs, leat.lanes, leat.views_alive;
+end
+$$;
+
+-- Compares the log with the live views in one snapshot: the messages that differ.
+create function leat.verify_views(use_checkpoint boolean default false) returns table (
+    message_id bigint,
+    channel_id integer,
+    log        jsonb,
+    view       jsonb
+)
+language plpgsql set search_path = '' set jit = off set work_mem = '256MB' as $$
+begin
+    perform leat.need_views();
+    return query
+    with folded as materialized (
+        select f.id, f.channel_id, jsonb_build_object('state', case when f.state <= 1 then 'waiting' when f.state = 2 then 'in_flight' else 'dead' end,
+            'priority', 9 - f.rank, 'routingKey', f.routing_key, 'attempts', f.deliveries, 'delivery', f.delivery,
+            'dueAt', f.due_at, 'expiresAt', f.expires_at, 'owner', f.owner, 'reason', f.reason, 'diedAt', f.died_at) as what
+        from leat.fold(use_checkpoint) f
+        where not exists (select from leat.unplaced u where f.id = any (u.ids))
+    ), live as materialized (
+        select i.id, r.channel_id, jsonb_build_object('state', case when r.state <= 1 then 'waiting' when r.state = 2 then 'in_flight' else 'dead' end,
+            'priority', 9 - r.rank, 'routingKey', r.routing_key, 'attempts', r.deliveries, 'delivery', r.delivery,
+            'dueAt', r.due_at, 'expiresAt', r.expires_at, 'owner', r.owner, 'reason', r.reason, 'diedAt', r.died_at) as what
+        from leat.queue_runs r
+        cross join lateral unnest(r.ids) i (id)
+    )
+    select coalesce(f.id, l.id), coalesce(f.channel_id, l.channel_id), f.what, l.what
+    from folded f
+    full join live l on l.id = f.id
+    where f.what is distinct from l.what or f.channel_id is distinct from l.channel_id;
+end
+$$;
+
+-- Copies the views to where a rebuild can start from, when the log has grown
+-- enough since the last copy to pay for it; answers its position, else null.
+create function leat.checkpoint(least_growth bigint default 100000) returns bigint
+language plpgsql set search_path = '' set jit = off as $$
+declare
+    settled bigint;
+    drawn   bigint;
+    held    bigint;
+    before  bigint;
+begin
+    perform leat.need_views();
+    if not pg_try_advisory_xact_lock(1279607044, 3) then
+        return null;
+    end if;
+    settled := leat.settled_position();
+    select s.last_value into drawn from leat.position_seq s;
+    select coalesce(max(c.position), 0) into before from leat.checkpoints c;
+    select coalesce(sum(cardinality(r.ids)), 0) into held from leat.queue_runs r;
+    -- A long open append would make the list of included events long: another time.
+    if settled - before < greatest(least_growth, held / 2) or drawn - settled > 100000
+        or exists (select from leat.unplaced) then
+        return null;
+    end if;
+    with made as (
+        insert into leat.checkpoints (position, included)
+        select settled, coalesce(array_agg(e.position), '{}') from leat.events e where e.position > settled
+        returning position
+    )
+    insert into leat.checkpoint_runs (checkpoint, channel_id, state, rank, routing_key, deliveries, delivery, due_at,
+        expires_at, owner, reason, died_at, ids)
+    select settled, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at, r.owner,
+        r.reason, r.died_at, r.ids
+    from leat.queue_runs r;
+    delete from leat.checkpoints c where c.position < settled;
+    delete from leat.checkpoint_runs r where r.checkpoint < settled;
+    return settled;
+end
+$$;
