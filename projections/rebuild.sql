@@ -58,7 +58,10 @@ $$;
 create function leat.lose_views() returns void
 language plpgsql set search_path = '' as $$
 begin
-    truncate leat.queue_runs, leat.lanes, leat.views_alive;
+    delete from leat.views_alive;
+    if found then
+        truncate leat.queue_runs, leat.lanes;
+    end if;
 end
 $$;
 

@@ -1,0 +1,30 @@
+// Package projections keeps the queue views: runs and lanes, derived from the log.
+//
+// # Guarantees
+//
+//   - G1: the views are what a fold of the log gives, message by message
+//     (leat.verify_views compares the two in one snapshot).
+//   - G2: a crash of PostgreSQL, which empties the unlogged views, loses
+//     nothing: the first broker that sees it rebuilds them.
+//
+// # How it works
+//
+//	commands ── append event ──▶ leat.events ── leat.fold ──▶ what must be
+//	         └─ move the runs ─▶ leat.queue_runs, leat.lanes ◀─ rebuild
+//
+// Live commands move runs in the transaction that appends the event. The fold
+// reads the log from the last checkpoint on: the last event of a message decides
+// its state. leat.rebuild_views writes what the fold says, and leat.views_alive
+// holds one row while the views are whole.
+//
+// # When things fail
+//
+// While the views are lost, publishes only append and note their ids in
+// leat.unplaced; polls and settlements answer SQLSTATE LE001. The rebuild clears
+// leat.unplaced in the statement that reads the log, so a publish that commits
+// later is placed later, never twice and never out of its key's order.
+//
+// # Reading order
+//
+// place.sql, lanes.sql, fold.sql, rebuild.sql, views.go.
+package projections

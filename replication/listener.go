@@ -1,0 +1,133 @@
+package replication
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"leat/eventstore"
+)
+
+const (
+	notifyChannel = "leat"
+	// A connection that has been silent this long proves itself or is replaced.
+	proveEvery   = 15 * time.Second
+	proveWithin  = 5 * time.Second
+	reconnectMin = 100 * time.Millisecond
+	reconnectMax = 5 * time.Second
+)
+
+// Listener hears wake-ups of one database.
+type Listener struct {
+	// URL must lead to PostgreSQL itself: LISTEN does not work through a
+	// transaction pooler.
+	URL    string
+	Logger *slog.Logger
+	// Wake is told the channels that have new messages; none means any.
+	Wake func(channels ...eventstore.ChannelID)
+}
+
+// Run listens until ctx ends, connecting again as often as needed. It returns an
+// error only if the URL cannot be parsed.
+func (l *Listener) Run(ctx context.Context) error {
+	config, err := pgx.ParseConfig(l.URL)
+	if err != nil {
+		return fmt.Errorf("parse listener URL: %w", err)
+	}
+	config.RuntimeParams["application_name"] = "leat listener"
+	delay := reconnectMin
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.listen(ctx, config)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if time.Since(began) > reconnectMax {
+			delay = reconnectMin
+		}
+		l.Logger.Warn("wake-ups interrupted, connecting again", "error", err, "in", delay)
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, reconnectMax)
+	}
+	return nil
+}
+
+func (l *Listener) listen(ctx context.Context, config *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing) // it is given up either way
+	}()
+	if _, err := conn.Exec(ctx, "listen "+notifyChannel); err != nil {
+		return err
+	}
+	l.Wake()
+	for {
+		heard, err := wait(ctx, conn, proveEvery)
+		if err != nil {
+			return err
+		}
+		if heard == "" {
+			if heard, err = prove(ctx, conn); err != nil {
+				return err
+			}
+		}
+		if channels := parseChannels(heard); len(channels) > 0 {
+			l.Wake(channels...)
+		}
+	}
+}
+
+// prove sends a notification through the server to ourselves: a socket that died
+// without a word shows itself only when it is used.
+func prove(ctx context.Context, conn *pgx.Conn) (string, error) {
+	sending, cancel := context.WithTimeout(ctx, proveWithin)
+	defer cancel()
+	if _, err := conn.Exec(sending, "select pg_notify($1, $2)", notifyChannel, strconv.FormatUint(uint64(conn.PgConn().PID()), 10)+"?"); err != nil {
+		return "", fmt.Errorf("send proof: %w", err)
+	}
+	heard, err := wait(ctx, conn, proveWithin)
+	if err == nil && heard == "" {
+		err = errors.New("own notification did not come back")
+	}
+	return heard, err
+}
+
+// wait returns the payload of the next notification, "" after timeout.
+func wait(ctx context.Context, conn *pgx.Conn, timeout time.Duration) (string, error) {
+	waiting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	notification, err := conn.WaitForNotification(waiting)
+	if err != nil {
+		if ctx.Err() == nil && errors.Is(waiting.Err(), context.DeadlineExceeded) && !conn.IsClosed() {
+			return "", nil
+		}
+		return "", err
+	}
+	return notification.Payload, nil
+}
+
+// parseChannels reads "1,2,3"; what is not a channel id (a proof, somebody else's
+// text) wakes nobody.
+func parseChannels(payload string) []eventstore.ChannelID {
+	var channels []eventstore.ChannelID
+	for field := range strings.SplitSeq(payload, ",") {
+		if id, err := strconv.ParseInt(field, 10, 32); err == nil {
+			channels = append(channels, eventstore.ChannelID(id))
+		}
+	}
+	return channels
+}
