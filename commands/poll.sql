@@ -26,6 +26,7 @@ create function leat.claim(
 )
 language plpgsql
 set search_path = ''
+set plan_cache_mode = force_generic_plan -- planning anew would cost more than running
 set enable_seqscan = off -- queue tables swing between empty and full: a plan must not
 set enable_bitmapscan = off
 set enable_hashjoin = off
@@ -137,11 +138,7 @@ create function leat.pick_standard(
     from_ids     bigint[]
 ) returns leat.pick[]
 language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off as $$
+set enable_sort = off as $$ -- the rest is set by leat.claim
 declare
     -- Lazily, rank by rank: ten short index descents at most, and no more rows
     -- read than handed out.
@@ -243,11 +240,7 @@ create function leat.pick_fifo(
     from_id      bigint
 ) returns leat.pick[]
 language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_sort = off
-set jit = off as $$
+set enable_sort = off as $$ -- the rest is set by leat.claim
 declare
     every cursor for
         select l.routing_key, l.head_id

@@ -25,6 +25,7 @@ create function leat.publish_many(
 )
 language plpgsql
 set search_path = ''
+set plan_cache_mode = force_generic_plan -- planning anew would cost more than running
 set enable_seqscan = off -- queue tables swing between empty and full: a plan must not
 set enable_bitmapscan = off
 set jit = off as $$
@@ -143,7 +144,7 @@ $$;
 -- A key's append lock within the class: 1,024 per queue, so that no transaction
 -- can fill the lock table. A collision costs parallelism only.
 create function leat.append_lock(channel integer, routing_key text) returns integer
-language sql immutable set search_path = '' as $$
+language sql immutable as $$
     select (mod(channel, 2097152) * 1024) + (hashtext(routing_key) & 1023)
 $$;
 
@@ -160,7 +161,7 @@ create function leat.deduplicate(
     dedup_ids     text[],
     inout statuses smallint[]
 )
-language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+language plpgsql as $$
 declare
     digests bytea[];
 begin

@@ -19,12 +19,7 @@ create function leat.take_out(
     expires_at  timestamptz,
     owner       text
 )
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set jit = off as $$
+language plpgsql as $$ -- runs under its callers' settings
 begin
     -- Lanes before runs, in one order, as everywhere.
     if exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo') then
@@ -92,7 +87,7 @@ create function leat.put_back(
     reason   text,
     died_at  timestamptz
 ) returns void
-language sql set search_path = '' as $$
+language sql as $$
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, due_at, expires_at,
         ids, delivery, owner, reason, died_at)
     select queue, fifo, min(u.id), state, u.rank, u.key, u.count, u.due, u.expires,
@@ -110,7 +105,13 @@ create function leat.ack_many(
     message_ids bigint[],
     actors      text[]
 ) returns smallint[]
-language plpgsql set search_path = '' set jit = off as $$
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off as $$
 declare
     now_     timestamptz := clock_timestamp();
     statuses smallint[] := array_fill(1::smallint, array[cardinality(message_ids)]);
@@ -147,7 +148,7 @@ $$;
 -- When a message that failed may be delivered again. The jitter only shortens,
 -- so max_delay is a bound.
 create function leat.backoff(channel leat.channels, attempt integer) returns interval
-language sql volatile set search_path = '' as $$
+language sql volatile as $$
     select (1 - channel.jitter * random()) * case
         when channel.retry_strategy = 'fixed' then least(channel.base_delay, channel.max_delay)
         else least(channel.max_delay, channel.base_delay * power(2, least(attempt, 40) - 1)) end
@@ -171,7 +172,7 @@ create function leat.fail_messages(
     counts  integer[],
     expires timestamptz[]
 ) returns void
-language plpgsql set search_path = '' as $$
+language plpgsql as $$ -- runs under its callers' settings
 declare
     attempt record;
     due     timestamptz;
@@ -217,7 +218,13 @@ create function leat.nack_many(
     error_class text,
     actor       text
 ) returns smallint[]
-language plpgsql set search_path = '' set jit = off as $$
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off as $$
 declare
     now_    timestamptz := clock_timestamp();
     channel leat.channels;
@@ -277,7 +284,13 @@ create function leat.extend_many(
     out statuses    smallint[],
     out lease_until timestamptz
 )
-language plpgsql set search_path = '' set jit = off as $$
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off as $$
 declare
     now_  timestamptz := clock_timestamp();
     until timestamptz := now_ + lease;
@@ -317,7 +330,13 @@ create function leat.release_many(
     message_ids bigint[],
     actor       text
 ) returns smallint[]
-language plpgsql set search_path = '' set jit = off as $$
+language plpgsql
+set search_path = ''
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_mergejoin = off
+set jit = off as $$
 declare
     now_  timestamptz := clock_timestamp();
     fifo  boolean;

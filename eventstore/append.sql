@@ -4,12 +4,12 @@
 -- still open. Once per transaction: the local setting and the lock are undone
 -- by the same rollbacks, savepoints included.
 create function leat.fence() returns void
-language plpgsql set search_path = '' as $$
+language plpgsql as $$
 begin
     if coalesce(current_setting('leat.fenced', true), '') = '' then
-        perform pg_advisory_xact_lock_shared(1279607041, mod(s.last_value, 2147483648)::integer)
+        perform pg_catalog.pg_advisory_xact_lock_shared(1279607041, mod(s.last_value, 2147483648)::integer)
         from leat.position_seq s;
-        perform set_config('leat.fenced', 'on', true);
+        perform pg_catalog.set_config('leat.fenced', 'on', true);
     end if;
 end
 $$;

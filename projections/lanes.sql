@@ -2,11 +2,7 @@
 -- with nothing in flight shows its next head, and goes when it is empty.
 -- The caller holds the lanes' row locks.
 create function leat.free_lanes(now_ timestamptz, channels integer[], keys text[], counts integer[]) returns void
-language plpgsql
-set search_path = ''
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off as $$
+language plpgsql as $$ -- runs under its callers' settings
 declare
     parked integer[];
     parked_keys text[];

@@ -1,11 +1,11 @@
 create function leat.views_alive() returns boolean
-language sql stable set search_path = '' as $$
+language sql stable as $$
     select exists (select from leat.views_alive)
 $$;
 
 -- Every function that reads or writes runs calls this first.
 create function leat.need_views() returns void
-language plpgsql set search_path = '' as $$
+language plpgsql as $$
 begin
     if not exists (select from leat.views_alive) then
         raise exception 'leat: views lost' using errcode = 'LE001',
@@ -29,7 +29,7 @@ create function leat.place(
     expires_ats  timestamptz[],
     statuses     smallint[]
 ) returns void
-language plpgsql set search_path = '' as $$
+language plpgsql as $$ -- runs under its callers' settings
 begin
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
     select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
