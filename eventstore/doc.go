@@ -1,0 +1,48 @@
+// Package eventstore is the root of the domain: the event log, its positions,
+// kinds and receipts, and the one list of errors.
+//
+// # Guarantees
+//
+//   - A reader that follows the log up to the settled position misses no event
+//     and sees none twice, whatever commits late or rolls back
+//     (TestSettledPosition), and no transaction that does not append holds it
+//     back (TestSettledPositionUnrelated).
+//   - No event is ever changed or removed one by one (TestAppendOnly).
+//   - A maker of partitions that comes late loses nothing
+//     (TestPartitionsMadeLate).
+//
+// # How it works
+//
+// Every action of the broker is a row of leat.events. A published message is a
+// row of its own, with the payload; everything else is one row per batch, which
+// lists its messages.
+//
+// Positions come from a sequence, whose order is not the order of the commits.
+// Before its first position, an appending transaction therefore takes a shared
+// advisory lock on the sequence's value of that moment (append.sql):
+//
+//	reader   1. last value of the sequence          s
+//	         2. lowest value that somebody locks    l   (none: s)
+//	         settled = min(s, l): read up to here, in a later statement
+//
+// Whoever drew a position up to s before step 1 still holds its lock at step 2
+// or has ended, and so is visible to the statement after.
+//
+// The log is partitioned by position. Run makes partitions ahead of the
+// sequence; a default partition takes the rows if it is late, and is then made
+// an ordinary one without moving a row (partitions.sql).
+//
+// # Failure handling
+//
+// FromPg makes an *Error with a stable Code of what PostgreSQL or the network
+// refused; every other package uses it. Read never holds a connection while its
+// caller looks at events.
+//
+// # What it does not do
+//
+// It knows nothing about queues: commands append through SQL functions that
+// change the queue views in the same transaction.
+//
+// Reading order: event.go, kind.go, position.go, receipt.go, errors.go,
+// sqlstate.go, append.sql, store.go, read.go, partitions.go.
+package eventstore

@@ -1,0 +1,28 @@
+package eventstore
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Event is one row of the log. A published message is an event of its own,
+// whose position is the message's id; every other event names the messages of
+// its whole batch.
+type Event struct {
+	Position    Position
+	At          time.Time // by the clock of the database server
+	Kind        Kind
+	ChannelID   ChannelID // 0 when it concerns no channel
+	Delivery    *Position // the delivery it makes or ends
+	DueAt       *time.Time
+	ExpiresAt   *time.Time
+	Priority    *int16          // nil is 0
+	RoutingKey  *string         // of a published message
+	Payload     []byte          // of a published message
+	ContentType *string         // nil is application/json
+	Headers     json.RawMessage // nil is {}
+	Actor       string          // who did it, "" when not known
+	MessageIDs  []MessageID     // of a batch event
+	OriginIDs   []MessageID     // nil when each message is its own origin
+	Data        json.RawMessage // what else belongs to the kind
+}

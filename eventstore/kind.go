@@ -1,0 +1,50 @@
+package eventstore
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Kind says what happened, in the past tense. Kinds are never renamed.
+type Kind string
+
+// The kinds of events.
+const (
+	ChannelDeclared     Kind = "channel.declared"
+	ChannelAltered      Kind = "channel.altered"
+	ChannelDeleted      Kind = "channel.deleted"
+	MessagePublished    Kind = "message.published"     // one row per message, holds the payload
+	MessageDelivered    Kind = "message.delivered"     // handed out under a lease until DueAt
+	MessageExtended     Kind = "message.extended"      // the lease now ends at DueAt
+	MessageAcked        Kind = "message.acked"         // done
+	MessageRetried      Kind = "message.retried"       // failed, deliverable again at DueAt
+	MessageLeaseExpired Kind = "message.lease_expired" // nobody settled it in time
+	MessageReleased     Kind = "message.released"      // given back without counting the attempt
+	MessageDeadLettered Kind = "message.dead_lettered" // set aside; Data has the reason
+	MessageExpired      Kind = "message.expired"       // its time to live was over
+	MessagePurged       Kind = "message.purged"        // removed with all that waited
+	MessageDiscarded    Kind = "message.discarded"     // dropped by its consumer
+)
+
+var kinds = []Kind{
+	ChannelDeclared, ChannelAltered, ChannelDeleted,
+	MessagePublished, MessageDelivered, MessageExtended, MessageAcked,
+	MessageRetried, MessageLeaseExpired, MessageReleased, MessageDeadLettered,
+	MessageExpired, MessagePurged, MessageDiscarded,
+}
+
+// Kinds lists all kinds that this version writes.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
+// ParseKind accepts one of Kinds.
+func ParseKind(s string) (Kind, error) {
+	if !slices.Contains(kinds, Kind(s)) {
+		return "", fmt.Errorf("parse kind %q: no such kind of event", s)
+	}
+	return Kind(s), nil
+}
+
+// ends reports whether nothing happens to a message after an event of the kind.
+func (k Kind) ends() bool {
+	return k == MessageAcked || k == MessagePurged || k == MessageDiscarded
+}

@@ -1,0 +1,73 @@
+package eventstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	partitionsEvery = 10 * time.Second
+	// Attaching a partition waits for readers of the default one, and whoever
+	// comes after waits behind it: not for long.
+	partitionsLockTimeout = `set local lock_timeout = '2s'`
+)
+
+const makePartitionsSQL = `-- eventstore.makePartitions
+select leat.make_partitions()`
+
+// Run keeps partitions of the log ahead of need until the context ends, and
+// then returns nil. The first round decides: its error is returned, so that a
+// wrong database is noticed at the start. Later errors are logged and the round
+// is tried again; while it fails, the log grows in its default partition.
+func (s *Store) Run(ctx context.Context) error {
+	if err := s.MakePartitions(ctx); err != nil && ctx.Err() == nil && !passes(err) {
+		return fmt.Errorf("make partitions: %w", err)
+	}
+	tick := time.NewTicker(partitionsEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := s.MakePartitions(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !failing:
+			s.logger().Warn("make partitions of the log: will be tried again", "error", err)
+		case err == nil && failing:
+			s.logger().Info("partitions of the log are made again")
+		}
+		failing = err != nil
+	}
+}
+
+// passes reports whether an error may be gone at the next round.
+func passes(err error) bool {
+	return FromPg(err) != err //nolint:errorlint // mapped or not
+}
+
+// MakePartitions makes what is missing now. Several brokers may call it at once.
+func (s *Store) MakePartitions(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, partitionsLockTimeout); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, makePartitionsSQL)
+		return err
+	})
+}
+
+func (s *Store) logger() *slog.Logger {
+	if s.Logger != nil {
+		return s.Logger
+	}
+	return slog.Default()
+}

@@ -1,0 +1,121 @@
+package eventstore
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+)
+
+// Clients are told to come back after these times.
+const (
+	retryRebuilding  = 1 * time.Second
+	retryUnavailable = 1 * time.Second
+	retryBusy        = 250 * time.Millisecond
+)
+
+// raised are the SQLSTATEs that our own functions raise.
+var raised = map[string]Code{
+	"LE001": ViewsRebuilding,
+	"LE002": ChannelNotFound,
+	"LE003": InvalidField,
+	"LE004": ChannelConflict,
+	"LE005": ChannelNotEmpty,
+	"LE006": DedupConflict,
+	"LE007": ReceiptMalformed,
+}
+
+// FromPg makes an *Error of what the database or the way to it refused. Other
+// errors, a cancelled context among them, come back as they are.
+func FromPg(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return fromState(pg, err)
+	}
+	if Unreachable(err) {
+		return unavailable(err)
+	}
+	return err
+}
+
+func fromState(pg *pgconn.PgError, err error) error {
+	if code, ok := raised[pg.Code]; ok {
+		e := &Error{Code: code, Message: pg.Message, Field: pg.ColumnName, Index: -1, Cause: err}
+		if i, bad := strconv.Atoi(pg.Hint); bad == nil {
+			e.Index = i
+		}
+		if code == ViewsRebuilding {
+			e.Message = "The queue views are being rebuilt from the log; try again soon."
+			e.RetryAfter = retryRebuilding
+		}
+		return e
+	}
+	switch {
+	case Unreachable(err):
+		return unavailable(err)
+	case pg.Code == "55P03", pg.Code == "40P01", pg.Code == "40001": // lock not available, deadlock, serialization
+		return &Error{
+			Code:       Busy,
+			Message:    "Another transaction holds what this call needs; try again.",
+			Index:      -1,
+			RetryAfter: retryBusy,
+			Cause:      err,
+		}
+	default:
+		return err
+	}
+}
+
+func unavailable(err error) *Error {
+	return &Error{
+		Code:       DatabaseUnavailable,
+		Message:    "The database cannot be reached or cannot serve now; try again.",
+		Index:      -1,
+		RetryAfter: retryUnavailable,
+		Cause:      err,
+	}
+}
+
+// Unreachable reports whether an error says that the database, as a whole, is
+// away or unable: no connection, a lost one, shutdown, recovery, a standby, no
+// memory or disk, a time-out. A cancelled context does not.
+func Unreachable(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		switch pg.Code {
+		case "25006", "57014", "57P01", "57P02", "57P03", "57P04", "57P05": // read-only, cancelled, shutdown, crash, starting up, ...
+			return true
+		default:
+			return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53") || pg.Code == "58030"
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	for _, gone := range []error{
+		context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		pgconn.ErrConnClosed, puddle.ErrClosedPool, syscall.EPIPE, syscall.ECONNRESET, syscall.ECONNREFUSED,
+	} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
+}
