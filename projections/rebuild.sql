@@ -115,7 +115,7 @@ begin
     select coalesce(max(c.position), 0) into before from leat.checkpoints c;
     select coalesce(sum(cardinality(r.ids)), 0) into held from leat.queue_runs r;
     -- A long open append would make the list of included events long: another time.
-    if settled - before < greatest(least_growth, held / 2) or drawn - settled > 100000
+    if settled - before < greatest(least_growth, held / 2, 1) or drawn - settled > 100000
         or exists (select from leat.unplaced) then
         return null;
     end if;

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"leat/commands"
+	"leat/eventstore"
+	"leat/migrations/pgserver"
+	"leat/projections"
+)
+
+// stopWithin bounds a graceful stop: long polls are answered, commands finished.
+const stopWithin = 10 * time.Second
+
+type serveConfig struct {
+	Listen      string // host:port
+	Data        string // folder of the private PostgreSQL
+	DatabaseURL string // an existing server instead; "" for the private one
+	DirectURL   string // the same server without a transaction pooler; "" when DatabaseURL is direct
+}
+
+func serveCommand() *cobra.Command {
+	var config serveConfig
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the broker, on a private PostgreSQL unless a database URL is given",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return serve(cmd.Context(), config, newLogger())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&config.Listen, "listen", env("LEAT_LISTEN", "127.0.0.1:8080"), "address of the HTTP API, loopback only (LEAT_LISTEN)")
+	flags.StringVar(&config.Data, "data", env("LEAT_DATA", "data"), "folder of the private PostgreSQL (LEAT_DATA)")
+	flags.StringVar(&config.DatabaseURL, "database-url", os.Getenv("LEAT_DATABASE_URL"), "an existing PostgreSQL 15 or newer instead (LEAT_DATABASE_URL)")
+	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations and LISTEN (LEAT_DIRECT_URL)")
+	return cmd
+}
+
+// serve runs the broker until ctx ends, then stops in the order that loses nothing.
+func serve(ctx context.Context, config serveConfig, logger *slog.Logger) error {
+	if err := loopbackOnly(config.Listen); err != nil {
+		return err
+	}
+	// The address first: a second broker on it should not start a database.
+	listener, err := net.Listen("tcp", config.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", config.Listen, err)
+	}
+	defer func() { _ = listener.Close() }() // closed already after a graceful stop
+
+	if config.DatabaseURL != "" {
+		return serveOn(ctx, listener, config.DatabaseURL, config.DirectURL, logger)
+	}
+	data, err := filepath.Abs(config.Data)
+	if err != nil {
+		return fmt.Errorf("resolve data folder: %w", err)
+	}
+	server, err := pgserver.Start(ctx, pgserver.Config{DataDir: data, Logger: logger})
+	if err != nil {
+		return fmt.Errorf("start PostgreSQL: %w", err)
+	}
+	defer func() {
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+		defer cancel()
+		if err := server.Stop(stopping); err != nil {
+			logger.Error("stop PostgreSQL", "error", err)
+		}
+	}()
+	logger.Info("private PostgreSQL started", "version", server.Version(), "data", data)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	var group errgroup.Group
+	group.Go(func() error { return server.Run(watching) })
+	err = serveOn(ctx, listener, server.URL(), "", logger)
+	stopWatching()
+	return errors.Join(err, group.Wait())
+}
+
+// serveOn runs the broker on the server behind url.
+func serveOn(ctx context.Context, listener net.Listener, url, directURL string, logger *slog.Logger) error {
+	if directURL == "" {
+		directURL = url
+	}
+	direct, err := open(ctx, directURL, logger)
+	if err != nil {
+		return err
+	}
+	pool := direct
+	if directURL != url {
+		direct.Close()
+		if pool, err = connect(ctx, url); err != nil {
+			return err
+		}
+	}
+	defer pool.Close()
+	return newBroker(pool, logger).run(ctx, listener)
+}
+
+// broker is every part of a running broker, wired.
+type broker struct {
+	logger  *slog.Logger
+	store   *eventstore.Store
+	views   *projections.Views
+	sweeper *commands.Sweeper
+	server  *http.Server
+}
+
+func newBroker(pool *pgxpool.Pool, logger *slog.Logger) *broker {
+	store := eventstore.New(pool)
+	store.Logger = logger
+	views := projections.New(pool, logger)
+	return &broker{
+		logger:  logger,
+		store:   store,
+		views:   views,
+		sweeper: &commands.Sweeper{Pool: pool, Logger: logger},
+		server: &http.Server{
+			Handler:           probes(views),
+			ReadHeaderTimeout: 10 * time.Second,
+			IdleTimeout:       2 * time.Minute,
+			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		},
+	}
+}
+
+// run serves until ctx ends, then finishes what is in flight, and only then ends
+// the parts that this needs.
+func (b *broker) run(ctx context.Context, listener net.Listener) error {
+	parts, stopParts := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopParts()
+	group, failed := errgroup.WithContext(parts)
+	group.Go(func() error { return b.store.Run(failed) })
+	group.Go(func() error { return b.views.Run(failed) })
+	group.Go(func() error { return b.sweeper.Run(failed) })
+	group.Go(func() error {
+		if err := b.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
+		return nil
+	})
+	b.logger.Info("leat is serving", "url", "http://"+listener.Addr().String(), "version", version)
+
+	select {
+	case <-ctx.Done():
+	case <-failed.Done():
+	}
+	b.logger.Info("stopping")
+	stopping, cancel := context.WithTimeout(parts, stopWithin)
+	defer cancel()
+	err := b.server.Shutdown(stopping)
+	stopParts()
+	return errors.Join(err, group.Wait())
+}
+
+// loopbackOnly refuses addresses that others can reach: there is no access
+// control yet.
+func loopbackOnly(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("parse listen address: %w", err)
+	}
+	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("refuse to listen on %s: without users and tokens Leat listens on loopback only", address)
+	}
+	return nil
+}
