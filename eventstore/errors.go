@@ -69,7 +69,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Is reports whether target is an *Error of the same code, so that
 // errors.Is(err, &Error{Code: Busy}) asks for a code.
 func (e *Error) Is(target error) bool {
-	other, ok := target.(*Error) //nolint:errorlint // errors.Is unwraps, this compares
+	other, ok := target.(*Error)
 	return ok && other.Code == e.Code
 }
 

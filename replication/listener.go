@@ -46,7 +46,7 @@ func (l *Listener) Run(ctx context.Context) error {
 		began := time.Now()
 		err := l.listen(ctx, config)
 		if ctx.Err() != nil {
-			return nil
+			break // stopped, whatever the connection says of it
 		}
 		if time.Since(began) > reconnectMax {
 			delay = reconnectMin

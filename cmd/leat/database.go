@@ -34,7 +34,7 @@ func env(name, fallback string) string {
 // newLogger writes for people on a terminal and JSON elsewhere, to stderr.
 func newLogger() *slog.Logger {
 	if term.IsTerminal(int(os.Stderr.Fd())) {
-		return slog.New(tint.NewHandler(os.Stderr, &tint.Options{TimeFormat: time.TimeOnly}))
+		return slog.New(tint.NewTextHandler(os.Stderr, &tint.Options{TimeFormat: time.TimeOnly}))
 	}
 	return slog.New(slog.NewJSONHandler(os.Stderr, nil))
 }

@@ -55,7 +55,7 @@ func serve(ctx context.Context, config serveConfig, logger *slog.Logger) error {
 		return err
 	}
 	// The address first: a second broker on it should not start a database.
-	listener, err := net.Listen("tcp", config.Listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", config.Listen, err)
 	}
