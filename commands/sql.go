@@ -2,7 +2,7 @@ package commands
 
 import "embed"
 
-// SQL holds the functions of the commands; the migrator creates them.
+// SQL holds the functions of this package, for migrations.Run.
 //
 //go:embed *.sql
 var SQL embed.FS

@@ -2,87 +2,105 @@ package commands
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"leat/eventstore"
 )
 
-// sweepEvery bounds how late a due message becomes ready (design: 250 ms) and a
-// lease that is over is noticed (design: 1 s).
-const sweepEvery = 200 * time.Millisecond
-
-// fullSweepShare keeps full sweeps to a twentieth of the time: under a held
-// snapshot they walk index entries that cannot be removed.
-const fullSweepShare = 20
-
-// lateCommits is how far below the last sweep a bounded one looks.
-const lateCommits = time.Minute
+// Times of the sweeper.
+const (
+	sweepEvery    = 250 * time.Millisecond // at least, so that nothing is later than that
+	sweepAtMost   = 20 * time.Millisecond  // between two sweeps that found nothing
+	sweepTimeout  = 30 * time.Second
+	sweepMargin   = 10 * time.Second // what a bounded sweep looks back
+	maxSweepDelay = 5 * time.Second  // between two tries while the database is away
+)
 
 // Sweeper does what only time does: due messages become ready, leases end,
-// messages expire. Any number of them may run on one database.
+// messages expire. Any number of them may run on one database; a Broker has one.
 type Sweeper struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
 	// Wake is told the channels that have newly deliverable messages; may be nil.
 	Wake func(channels ...eventstore.ChannelID)
+
+	full    pacer     // under a held snapshot a full sweep walks what cannot be removed
+	last    time.Time // of the last good sweep, by the server's clock
+	failing int       // sweeps that failed in a row
 }
 
-// Run sweeps until ctx ends and outlives the database being away.
+// Run sweeps until the context ends and outlives the database being away.
 func (s *Sweeper) Run(ctx context.Context) error {
-	ticker := time.NewTicker(sweepEvery)
-	defer ticker.Stop()
-	var lastFull time.Time
-	var took time.Duration
-	healthy := true
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		since := time.Now().Add(-lateCommits)
-		full := time.Since(lastFull) >= fullSweepShare*took
-		if full {
-			since = time.Time{}
-		}
-		began := time.Now()
-		err := s.Sweep(ctx, since)
-		if full && err == nil {
-			lastFull, took = time.Now(), time.Since(began)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil && healthy {
-			s.Logger.Warn("sweep queues", "error", err)
-		}
-		healthy = err == nil
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
+		case <-timer.C:
 		}
+		timer.Reset(s.sweep(ctx))
 	}
 }
 
+// The pause until something is due is reckoned on the server, whose clock is
+// the only one that counts.
 const sweepSQL = `-- commands.sweep
-select channels, more
-from leat.sweep($1)`
+select s.channels, coalesce(s.next_due - clock_timestamp(), interval '1 hour'), s.more, clock_timestamp()
+from leat.sweep($1) s`
 
-// Sweep does everything that is due now, page by page. since bounds the search
-// from below by due time; the zero time does not.
-func (s *Sweeper) Sweep(ctx context.Context, since time.Time) error {
-	var from *time.Time
-	if !since.IsZero() {
-		from = &since
+// sweep does one page and answers how long to wait until the next.
+func (s *Sweeper) sweep(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	var (
+		start    = time.Now()
+		_, full  = s.full.due(start)
+		since    = pgtype.Timestamptz{Time: s.last.Add(-sweepMargin), Valid: !full && !s.last.IsZero()}
+		channels []eventstore.ChannelID
+		due      pgtype.Interval
+		more     bool
+		now      time.Time
+	)
+	err := queryRow(ctx, s.Pool, sweepSQL, []any{since}, &channels, &due, &more, &now)
+	if err != nil {
+		return s.failed(ctx, err)
 	}
-	for more := true; more; {
-		var channels []eventstore.ChannelID
-		if err := s.Pool.QueryRow(ctx, sweepSQL, from).Scan(&channels, &more); err != nil {
-			return fmt.Errorf("sweep: %w", eventstore.FromPg(err))
-		}
-		if len(channels) > 0 && s.Wake != nil {
-			s.Wake(channels...)
-		}
+	if s.failing > 0 {
+		s.Logger.Info("sweeps work again", "failed", s.failing)
+		s.failing = 0
 	}
-	return nil
+	if !since.Valid {
+		s.full.ran(start)
+	}
+	s.last = now
+	if len(channels) > 0 && s.Wake != nil {
+		s.Wake(channels...)
+	}
+	switch {
+	case more:
+		return 0
+	case due.Days > 0 || due.Months > 0:
+		return sweepEvery
+	default:
+		return min(max(time.Duration(due.Microseconds)*time.Microsecond, sweepAtMost), sweepEvery)
+	}
+}
+
+// failed logs the first of several errors, and answers how long to wait.
+func (s *Sweeper) failed(ctx context.Context, err error) time.Duration {
+	s.failing++
+	rebuilding := errors.Is(err, &eventstore.Error{Code: eventstore.ViewsRebuilding})
+	if s.failing == 1 && !errors.Is(ctx.Err(), context.Canceled) && !rebuilding {
+		s.Logger.Warn("sweep due messages and leases: will be tried again", "error", err)
+	}
+	if rebuilding {
+		return sweepEvery
+	}
+	return min(sweepEvery<<min(s.failing-1, 5), maxSweepDelay)
 }

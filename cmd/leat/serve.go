@@ -15,10 +15,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	httpapi "leat/api/http"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/migrations/pgserver"
 	"leat/projections"
+	"leat/queries"
+	"leat/replication"
 )
 
 // stopWithin bounds a graceful stop: long polls are answered, commands finished.
@@ -106,34 +109,46 @@ func serveOn(ctx context.Context, listener net.Listener, url, directURL string, 
 		}
 	}
 	defer pool.Close()
-	return newBroker(pool, logger).run(ctx, listener)
+	return newBroker(pool, directURL, logger).run(ctx, listener)
 }
 
 // broker is every part of a running broker, wired.
 type broker struct {
-	logger  *slog.Logger
-	store   *eventstore.Store
-	views   *projections.Views
-	sweeper *commands.Sweeper
-	server  *http.Server
+	logger    *slog.Logger
+	store     *eventstore.Store
+	views     *projections.Views
+	commands  *commands.Broker
+	announcer *replication.Announcer
+	listener  *replication.Listener
+	server    *http.Server
 }
 
-func newBroker(pool *pgxpool.Pool, logger *slog.Logger) *broker {
-	store := eventstore.New(pool)
-	store.Logger = logger
-	views := projections.New(pool, logger)
-	return &broker{
-		logger:  logger,
-		store:   store,
-		views:   views,
-		sweeper: &commands.Sweeper{Pool: pool, Logger: logger},
-		server: &http.Server{
-			Handler:           probes(views),
-			ReadHeaderTimeout: 10 * time.Second,
-			IdleTimeout:       2 * time.Minute,
-			ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-		},
+func newBroker(pool *pgxpool.Pool, directURL string, logger *slog.Logger) *broker {
+	b := &broker{
+		logger:    logger,
+		store:     eventstore.New(pool),
+		views:     projections.New(pool, logger),
+		announcer: replication.NewAnnouncer(pool, logger),
 	}
+	b.store.Logger = logger
+	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announcer.Announce})
+	b.listener = &replication.Listener{URL: directURL, Logger: logger, Wake: b.commands.Wake}
+	views := viewsAPI{b.views}
+	b.server = &http.Server{
+		Handler: httpapi.New(httpapi.Config{
+			Commands:    b.commands,
+			Queries:     queries.New(pool),
+			Projections: views,
+			Readiness:   views,
+			Logger:      logger,
+			Version:     version,
+			DatabaseURL: withoutPassword(directURL),
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	return b
 }
 
 // run serves until ctx ends, then finishes what is in flight, and only then ends
@@ -144,7 +159,13 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(parts)
 	group.Go(func() error { return b.store.Run(failed) })
 	group.Go(func() error { return b.views.Run(failed) })
-	group.Go(func() error { return b.sweeper.Run(failed) })
+	group.Go(func() error { return b.announcer.Run(failed) })
+	group.Go(func() error { return b.listener.Run(failed) })
+
+	// Polls that wait end with the commands, so that the HTTP server can drain.
+	working, stopWorking := context.WithCancel(failed)
+	defer stopWorking()
+	group.Go(func() error { return b.commands.Run(working) })
 	group.Go(func() error {
 		if err := b.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve HTTP: %w", err)
@@ -158,6 +179,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	case <-failed.Done():
 	}
 	b.logger.Info("stopping")
+	stopWorking()
 	stopping, cancel := context.WithTimeout(parts, stopWithin)
 	defer cancel()
 	err := b.server.Shutdown(stopping)

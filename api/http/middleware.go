@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"leat/api"
+	"leat/eventstore"
+)
+
+// requestInfo travels with a request.
+type requestInfo struct {
+	id  string
+	hot bool // a route that busy clients call all the time
+}
+
+type requestInfoKey struct{}
+
+func infoOf(r *http.Request) *requestInfo {
+	if info, ok := r.Context().Value(requestInfoKey{}).(*requestInfo); ok {
+		return info
+	}
+	return &requestInfo{}
+}
+
+// requestID is what the log calls the request.
+func requestID(r *http.Request) string { return infoOf(r).id }
+
+// middleware wraps everything: id, log, recovery, and the refusal of calls that
+// a page of another site makes through somebody's browser.
+func (s *server) middleware(next http.Handler) http.Handler {
+	guard := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		started := time.Now()
+		info := &requestInfo{id: chooseID(r.Header.Get("X-Request-Id"))}
+		w.Header().Set("X-Request-Id", info.id)
+		r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, info))
+		recorder := &recorder{ResponseWriter: w}
+		defer s.finish(recorder, r, started)
+		if err := guard.Check(r); err != nil {
+			s.refuse(&call{w: recorder, r: r}, eventstore.NewError(api.CrossOrigin, "The browser says that another site makes this call."))
+			return
+		}
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+// finish logs the request, and answers it if the handler panicked.
+func (s *server) finish(w *recorder, r *http.Request, started time.Time) {
+	fault := recover()
+	if fault == http.ErrAbortHandler { //nolint:errorlint // net/http compares so too
+		panic(fault)
+	}
+	if fault != nil {
+		s.Logger.ErrorContext(r.Context(), "handler panicked", "request", requestID(r), "method", r.Method,
+			"path", r.URL.Path, "panic", fault, "stack", string(debug.Stack()))
+		if w.status != 0 {
+			panic(http.ErrAbortHandler) // half an answer is out
+		}
+		p := api.NewProblem(eventstore.Internal, "The broker failed; its log tells why.")
+		p.RequestID = requestID(r)
+		if data, err := api.Marshal(p); err == nil {
+			(&call{w: w, r: r}).write(p.Status, api.ContentProblem, data)
+		}
+	}
+	s.Logger.LogAttrs(r.Context(), levelOf(r), "request",
+		slog.String("request", requestID(r)), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.Int("status", w.status), slog.Int64("bytes", w.bytes), slog.Duration("took", time.Since(started)),
+		slog.String("client", r.Header.Get("Leat-Client")), slog.String("remote", r.RemoteAddr))
+}
+
+// recorder notes what was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(data []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(data)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap lets http.ResponseController find Flush and deadlines.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush sends what was written; gin asks for it by interface.
+func (w *recorder) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// levelOf is debug for what only reads and for hot routes, info for what changes
+// something.
+func levelOf(r *http.Request) slog.Level {
+	if infoOf(r).hot || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// chooseID keeps the caller's id if it is harmless in a log.
+func chooseID(given string) string {
+	if given == "" || len(given) > 128 {
+		return rand.Text()[:16]
+	}
+	for i := range len(given) {
+		if c := given[i]; c <= ' ' || c > '~' {
+			return rand.Text()[:16]
+		}
+	}
+	return given
+}

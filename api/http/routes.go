@@ -1,0 +1,45 @@
+package httpapi
+
+import "net/http"
+
+// routes is every route there is. GET routes answer HEAD too.
+func (s *server) routes() []route {
+	const (
+		get    = http.MethodGet
+		put    = http.MethodPut
+		post   = http.MethodPost
+		patch  = http.MethodPatch
+		remove = http.MethodDelete
+	)
+	return []route{
+		{get, "/v1/channels", s.listChannels, listChannelsDoc},
+		{put, "/v1/channels/{name}", s.declareChannel, declareChannelDoc},
+		{get, "/v1/channels/{name}", s.getChannel, getChannelDoc},
+		{patch, "/v1/channels/{name}", s.alterChannel, alterChannelDoc},
+		{remove, "/v1/channels/{name}", s.deleteChannel, deleteChannelDoc},
+
+		{post, "/v1/channels/{name}/messages", s.publish, publishDoc},
+
+		{post, "/v1/queues/{name}/poll", s.poll, pollDoc},
+		{post, "/v1/queues/{name}/ack", s.ack, ackDoc},
+		{post, "/v1/queues/{name}/nack", s.nack, nackDoc},
+		{post, "/v1/queues/{name}/extend", s.extend, extendDoc},
+		{post, "/v1/queues/{name}/release", s.release, releaseDoc},
+		{post, "/v1/queues/{name}/purge", s.purge, purgeDoc},
+		{get, "/v1/queues/{name}/messages", s.peek, peekDoc},
+		{get, "/v1/queues/{name}/dead-letters", s.listDeadLetters, listDeadLettersDoc},
+
+		{get, "/v1/messages/{id}", s.getMessage, getMessageDoc},
+		{get, "/v1/messages/{id}/history", s.getHistory, getHistoryDoc},
+		{get, "/v1/events", s.listEvents, listEventsDoc},
+
+		{get, "/v1/status", s.getStatus, getStatusDoc},
+		{post, "/v1/projections/verify", s.verify, verifyDoc},
+		{post, "/v1/projections/rebuild", s.rebuild, rebuildDoc},
+
+		{get, "/healthz", s.live, healthDoc("healthz")},
+		{get, "/livez", s.live, healthDoc("livez")},
+		{get, "/readyz", s.ready, readyDoc},
+		{get, "/openapi.json", s.openAPI, openAPIDoc},
+	}
+}

@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"leat/api"
+	"leat/commands"
+	"leat/eventstore"
+	"leat/queries"
+)
+
+// Commands is what the API needs of *commands.Broker.
+type Commands interface {
+	DeclareChannel(ctx context.Context, actor string, spec commands.ChannelSpec) (commands.Channel, bool, error)
+	AlterChannel(ctx context.Context, actor, name string, patch commands.PolicyPatch) (commands.Channel, error)
+	DeleteChannel(ctx context.Context, actor, name string, force bool) error
+	Publish(ctx context.Context, request commands.PublishRequest) (commands.PublishResult, error)
+	Poll(ctx context.Context, request commands.PollRequest) ([]commands.Delivery, error)
+	Ack(ctx context.Context, request commands.SettleRequest) (commands.SettleResult, error)
+	Nack(ctx context.Context, request commands.NackRequest) (commands.SettleResult, error)
+	Extend(ctx context.Context, request commands.ExtendRequest) (commands.SettleResult, time.Time, error)
+	Release(ctx context.Context, request commands.SettleRequest) (commands.SettleResult, error)
+	Purge(ctx context.Context, queue, actor string) (int64, error)
+}
+
+// Queries is what the API needs of *queries.Queries.
+type Queries interface {
+	Channels(ctx context.Context) ([]queries.ChannelStatus, error)
+	Channel(ctx context.Context, name string) (queries.ChannelStatus, error)
+	Messages(ctx context.Context, queue string, f queries.MessagesFilter) ([]queries.Message, string, error)
+	DeadLetters(ctx context.Context, queue string, f queries.DeadLettersFilter) ([]queries.Message, string, error)
+	Message(ctx context.Context, id eventstore.MessageID) (queries.Message, error)
+	History(ctx context.Context, id eventstore.MessageID) ([]queries.Event, error)
+	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
+	Status(ctx context.Context) (queries.Status, error)
+}
+
+// Projections is what the API needs of the queue views.
+type Projections interface {
+	// Verify compares views and log, from the last checkpoint on or as a whole,
+	// and lists at most limit differences.
+	Verify(ctx context.Context, fromCheckpoint bool, limit int) ([]api.Difference, error)
+	// Rebuild makes the views anew and says how many messages they hold.
+	Rebuild(ctx context.Context) (int64, error)
+}
+
+// Readiness says whether the broker can serve, check by check.
+type Readiness interface {
+	Ready(ctx context.Context) []api.Check
+}
+
+// Config is what a server is made of. Everything without a default is needed.
+type Config struct {
+	Commands    Commands
+	Queries     Queries
+	Projections Projections
+	Readiness   Readiness
+	Logger      *slog.Logger // default slog.Default()
+	Version     string       // of the broker, for status and document; default "dev"
+	DatabaseURL string       // for status, without the password; default none
+	PublishBody int64        // bytes of a publish request's body; default 24 MiB, which holds 16 MiB in base64
+}
+
+// otherBody bounds the bodies of everything but publishes: 10,000 receipts of
+// the greatest length fit.
+const otherBody = 1 << 20
+
+type server struct {
+	Config
+	document []byte // OpenAPI
+}
+
+// New makes the handler of the whole API.
+func New(cfg Config) http.Handler {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Version == "" {
+		cfg.Version = "dev"
+	}
+	if cfg.PublishBody == 0 {
+		cfg.PublishBody = 24 << 20
+	}
+	s := &server{Config: cfg}
+	s.document = document(cfg.Version, s.routes())
+	return s.middleware(s.engine())
+}
+
+// engine is gin as a router and nothing else.
+func (s *server) engine() *gin.Engine {
+	gin.SetMode(gin.ReleaseMode)
+	engine := gin.New()
+	// Names keep their slashes (%2F), and are unescaped as paths: gin would
+	// unescape them as queries, where + is a space.
+	engine.UseEscapedPath = true
+	engine.UnescapePathValues = false
+	engine.RedirectTrailingSlash = false
+	engine.HandleMethodNotAllowed = true
+	for _, r := range s.routes() {
+		engine.Handle(r.method, ginPath(r.path), s.handle(r))
+		if r.method == http.MethodGet {
+			engine.Handle(http.MethodHead, ginPath(r.path), s.handle(r))
+		}
+	}
+	engine.NoRoute(s.handle(route{run: noRoute}))
+	engine.NoMethod(s.handle(route{run: noMethod}))
+	return engine
+}
+
+// handle makes a gin handler of a route.
+func (s *server) handle(r route) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		infoOf(c.Request).hot = r.op.hot
+		call := &call{w: c.Writer, r: c.Request, params: c.Params, op: r.op}
+		if err := call.prepare(); err != nil {
+			s.refuse(call, err)
+			return
+		}
+		if err := r.run(call); err != nil {
+			s.refuse(call, err)
+		}
+	}
+}
+
+func noRoute(c *call) error {
+	return eventstore.NewError(eventstore.NotFound, "There is nothing at %s.", c.r.URL.EscapedPath())
+}
+
+func noMethod(c *call) error {
+	return eventstore.NewError(eventstore.MethodNotAllowed, "%s takes %s, not %s.",
+		c.r.URL.EscapedPath(), c.w.Header().Get("Allow"), c.r.Method)
+}

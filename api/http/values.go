@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"leat/eventstore"
+)
+
+// values are the query parameters of a request: each known, each once. Reading
+// notes what is malformed; err tells it at the end.
+type values struct {
+	given url.Values
+	err   error
+}
+
+func readQuery(raw string, known []parameter) (values, error) {
+	given, err := url.ParseQuery(raw)
+	if err != nil {
+		return values{}, eventstore.NewError(eventstore.InvalidRequest, "The query is malformed: %v.", err)
+	}
+	for name, list := range given {
+		if !slices.ContainsFunc(known, func(p parameter) bool { return p.name == name }) {
+			e := eventstore.NewError(eventstore.UnknownField, "is not a query parameter of this route")
+			e.Field = name
+			return values{}, e
+		}
+		if len(list) > 1 {
+			return values{}, invalid(name, "is given twice")
+		}
+	}
+	return values{given: given}, nil
+}
+
+// has says whether the parameter is there, be it empty.
+func (v *values) has(name string) bool { return v.given.Has(name) }
+
+func (v *values) text(name string) string { return v.given.Get(name) }
+
+// optionalText tells an empty value from none.
+func (v *values) optionalText(name string) *string {
+	if !v.has(name) {
+		return nil
+	}
+	text := v.text(name)
+	return &text
+}
+
+func (v *values) note(name, format string, args ...any) {
+	v.err = errors.Join(v.err, invalid(name, format, args...))
+}
+
+// flag reads a boolean; a bare name is true.
+func (v *values) flag(name string, otherwise bool) bool {
+	if !v.has(name) {
+		return otherwise
+	}
+	switch v.text(name) {
+	case "", "true":
+		return true
+	case "false":
+		return false
+	default:
+		v.note(name, "must be true or false")
+		return otherwise
+	}
+}
+
+func (v *values) number(name string) int64 {
+	if !v.has(name) {
+		return 0
+	}
+	n, err := strconv.ParseInt(v.text(name), 10, 64)
+	if err != nil {
+		v.note(name, "must be a whole number of 64 bits")
+	}
+	return n
+}
+
+// limit is 0 when it is not given, and 1 to most otherwise.
+func (v *values) limit(most int64) int {
+	n := v.number("limit")
+	if v.has("limit") && (n < 1 || n > most) {
+		v.note("limit", "must be from 1 to %d", most)
+		return 0
+	}
+	return int(n)
+}
+
+func (v *values) position(name string) eventstore.Position {
+	if !v.has(name) {
+		return 0
+	}
+	p, err := eventstore.ParsePosition(v.text(name))
+	if err != nil {
+		v.note(name, "must be a position of the log")
+	}
+	return p
+}
+
+func (v *values) time(name string) time.Time {
+	if !v.has(name) {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, v.text(name))
+	if err != nil {
+		v.note(name, "must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z (write + as %%2B)")
+	}
+	return t
+}

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+
+	"leat/eventstore"
+)
+
+// Codes that only HTTP needs.
+const (
+	UnsupportedMediaType eventstore.Code = "unsupported_media_type" // of a request body
+	CrossOrigin          eventstore.Code = "cross_origin"           // a page of another site called
+)
+
+// ContentProblem is the content type of a Problem.
+const ContentProblem = "application/problem+json"
+
+// Problem is the body of every answer that refuses a request, as in RFC 9457.
+// The client returns it as the error.
+type Problem struct {
+	Type      string          `json:"type" doc:"urn:leat:problem: and the code"`
+	Title     string          `json:"title" doc:"the same for every problem of the code"`
+	Status    int             `json:"status"`
+	Detail    string          `json:"detail" doc:"one sentence for people"`
+	Instance  string          `json:"instance,omitempty" doc:"the path that was called"`
+	Code      eventstore.Code `json:"code" doc:"for programs"`
+	RequestID string          `json:"requestId,omitempty" doc:"finds the request in the broker's log"`
+	Errors    []ProblemItem   `json:"errors,omitempty" nullable:"false" doc:"the bad fields and items, where there are such"`
+}
+
+// ProblemItem is one thing that is wrong with a request.
+type ProblemItem struct {
+	Index  *int            `json:"index,omitempty" doc:"of the message or receipt in the request, from 0"`
+	Field  string          `json:"field,omitempty" doc:"path of the field, such as policy.retry.jitter"`
+	Code   eventstore.Code `json:"code"`
+	Detail string          `json:"detail"`
+}
+
+// Error is the code and the detail.
+func (p *Problem) Error() string { return fmt.Sprintf("%s: %s", p.Code, p.Detail) }
+
+// NewProblem is a problem with the status and title of its code.
+func NewProblem(code eventstore.Code, detail string) *Problem {
+	s := StatusOf(code)
+	return &Problem{Type: "urn:leat:problem:" + string(code), Title: s.Title, Status: s.Status, Detail: detail, Code: code}
+}
+
+// CodeStatus is what HTTP says of a code.
+type CodeStatus struct {
+	Status int
+	Title  string
+}
+
+// statuses is the one table from code to HTTP.
+var statuses = map[eventstore.Code]CodeStatus{
+	eventstore.InvalidRequest:      {http.StatusBadRequest, "The request cannot be read"},
+	eventstore.UnknownField:        {http.StatusBadRequest, "The request has an unknown field"},
+	eventstore.InvalidField:        {http.StatusUnprocessableEntity, "A value is not allowed"},
+	eventstore.BatchEmpty:          {http.StatusUnprocessableEntity, "The request has no items"},
+	eventstore.BatchTooLarge:       {http.StatusRequestEntityTooLarge, "The request has too many items"},
+	eventstore.PayloadTooLarge:     {http.StatusRequestEntityTooLarge, "The payload is too large"},
+	eventstore.HeadersTooLarge:     {http.StatusUnprocessableEntity, "The headers are too large"},
+	eventstore.KeyTooLong:          {http.StatusUnprocessableEntity, "The routing key is too long"},
+	eventstore.ReceiptMalformed:    {http.StatusUnprocessableEntity, "This is not a receipt"},
+	eventstore.ChannelNotFound:     {http.StatusNotFound, "There is no such channel"},
+	eventstore.ChannelConflict:     {http.StatusConflict, "The channel exists with other settings"},
+	eventstore.ChannelNotEmpty:     {http.StatusConflict, "The channel holds messages"},
+	eventstore.MessageNotFound:     {http.StatusNotFound, "There is no such message"},
+	eventstore.DedupConflict:       {http.StatusConflict, "The dedupId was used for other content"},
+	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
+	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},
+	eventstore.Busy:                {http.StatusServiceUnavailable, "Something else holds what this needs"},
+	eventstore.ShuttingDown:        {http.StatusServiceUnavailable, "The broker is shutting down"},
+	eventstore.MethodNotAllowed:    {http.StatusMethodNotAllowed, "The method is not allowed here"},
+	eventstore.NotFound:            {http.StatusNotFound, "There is no such resource"},
+	eventstore.Internal:            {http.StatusInternalServerError, "The broker failed"},
+	eventstore.LeaseLost:           {http.StatusConflict, "The lease is over"},
+	eventstore.AlreadySettled:      {http.StatusConflict, "The message was settled in another way"},
+	eventstore.ReceiptUnknown:      {http.StatusNotFound, "The queue never gave out this receipt"},
+	UnsupportedMediaType:           {http.StatusUnsupportedMediaType, "The content type is not served"},
+	CrossOrigin:                    {http.StatusForbidden, "Pages of other sites may not call"},
+}
+
+// Codes are all codes with what HTTP says of them.
+func Codes() map[eventstore.Code]CodeStatus { return maps.Clone(statuses) }
+
+// StatusOf is the status and title of a code; a code that is not in the table
+// is the broker's own failure.
+func StatusOf(code eventstore.Code) CodeStatus {
+	if s, ok := statuses[code]; ok {
+		return s
+	}
+	return CodeStatus{http.StatusInternalServerError, string(code)}
+}

@@ -1,0 +1,139 @@
+package commands
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"leat/eventstore"
+)
+
+// Config says what a Broker works with. Only Pool is required.
+type Config struct {
+	// Pool reaches a migrated database, directly or through a transaction pooler.
+	Pool *pgxpool.Pool
+	// Logger gets what the broker does by itself. Default: slog.Default().
+	Logger *slog.Logger
+	// Limits bound requests; what is 0 has the value of DefaultLimits.
+	Limits Limits
+	// Announce is called after each commit that may have made messages
+	// deliverable, with their channels, so that other brokers can be told. It
+	// must not block. Default: nobody is told.
+	Announce func(channels []eventstore.ChannelID)
+}
+
+// Broker runs commands. It is safe for concurrent use. Commands work from New
+// on; what only time does (leases, delays, expiry) needs Run.
+type Broker struct {
+	cfg      Config
+	channels channelCache
+	standard *coalescer[*publication, publishAnswer] // publishes to standard queues
+	fifo     *coalescer[*publication, publishAnswer] // publishes to FIFO queues
+	held     *coalescer[*publication, publishAnswer] // publishes that had to wait for a lock
+	acks     *coalescer[settlement, acked]
+	claims   chan struct{} // one slot per claim, so that polls leave connections to the rest
+
+	mu          sync.Mutex
+	running     int // commands under way
+	closed      bool
+	idle        chan struct{} // closed when closed and running is 0
+	dispatchers map[eventstore.ChannelID]*dispatcher
+
+	stopping chan struct{} // closed when closed: waiting polls end
+}
+
+// How many batches of a sort may be on their way at once. FIFO publishes have
+// one, so that a broker never competes with itself for the append lock of a key.
+const (
+	standardFlights = 2
+	fifoFlights     = 1
+	heldFlights     = 2
+	ackFlights      = 2
+)
+
+// Bounds of a batch, and the time after which it counts as lost.
+const (
+	batchMessages = 5000
+	batchReceipts = 10_000
+	batchBytes    = 8 << 20
+	batchTimeout  = 30 * time.Second
+)
+
+// New makes a broker. It does not touch the database.
+func New(cfg Config) *Broker {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	if cfg.Announce == nil {
+		cfg.Announce = func([]eventstore.ChannelID) {}
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	b := &Broker{
+		cfg:         cfg,
+		channels:    channelCache{byName: map[string]channel{}},
+		claims:      make(chan struct{}, max(1, cfg.Pool.Config().MaxConns/2)),
+		idle:        make(chan struct{}),
+		dispatchers: map[eventstore.ChannelID]*dispatcher{},
+		stopping:    make(chan struct{}),
+	}
+	b.standard = b.newPublisher(standardFlights, batchMessages)
+	b.fifo = b.newPublisher(fifoFlights, batchMessages)
+	b.held = b.newPublisher(heldFlights, 1)
+	b.acks = b.newAcker()
+	return b
+}
+
+// Run does what only time does, until the context ends. Then commands are
+// refused with shutting_down, waiting polls are answered so too, and Run returns
+// nil when every command that was under way has been answered. It is called
+// once.
+func (b *Broker) Run(ctx context.Context) error {
+	sweeper := Sweeper{Pool: b.cfg.Pool, Logger: b.cfg.Logger, Wake: b.ready}
+	if err := sweeper.Run(ctx); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.closed = true
+	close(b.stopping)
+	if b.running == 0 {
+		close(b.idle)
+	}
+	b.mu.Unlock()
+	<-b.idle
+	return nil
+}
+
+// enter counts a command in; leave counts it out.
+func (b *Broker) enter() (leave func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, shuttingDown()
+	}
+	b.running++
+	return b.leave, nil
+}
+
+func (b *Broker) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running--
+	if b.closed && b.running == 0 {
+		close(b.idle)
+	}
+}
+
+func shuttingDown() *eventstore.Error {
+	e := eventstore.NewError(eventstore.ShuttingDown, "The broker is shutting down.")
+	e.RetryAfter = time.Second
+	return e
+}
+
+// batchContext bounds a batch. It outlives the callers, whose contexts must not
+// end what others wait for.
+func batchContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), batchTimeout)
+}

@@ -1,0 +1,161 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// coalescer merges concurrent requests into batches (group commit). While as
+// many batches as flights are on their way, requests gather; the next batch
+// takes all that came, up to the bounds. So a lone request leaves at once, and
+// the batches grow with the load, without a timer.
+type coalescer[Req, Res any] struct {
+	// flights is how many batches may be on their way at once.
+	flights int
+	// maxItems and maxWeight bound a batch of several requests.
+	maxItems, maxWeight int
+	// size says how many items and bytes a request has.
+	size func(Req) (items, weight int)
+	// run does a batch in one transaction and answers one result per request.
+	run func([]Req) ([]Res, error)
+	// separable reports whether a batch that failed with an error did nothing and
+	// may have failed for one request's sake. Then each request runs alone.
+	separable func(error) bool
+
+	mu     sync.Mutex
+	queue  []*call[Req, Res]
+	flying int
+}
+
+// call is one request on its way.
+type call[Req, Res any] struct {
+	req   Req
+	res   Res
+	err   error
+	done  chan struct{}
+	taken bool // by a batch; guarded by the coalescer's mu
+}
+
+// submit answers the request after the commit of the batch that held it. When
+// the context ends first, a request that still waits is withdrawn; one that is
+// on its way is done all the same, only its answer is lost.
+func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) {
+	if err := ctx.Err(); err != nil {
+		var none Res
+		return none, err
+	}
+	mine := &call[Req, Res]{req: req, done: make(chan struct{})}
+	c.mu.Lock()
+	c.queue = append(c.queue, mine)
+	if c.flying < c.flights {
+		c.flying++
+		go c.fly()
+	}
+	c.mu.Unlock()
+
+	select {
+	case <-mine.done:
+		return mine.res, mine.err
+	case <-ctx.Done():
+		c.withdraw(mine)
+		var none Res
+		return none, ctx.Err()
+	}
+}
+
+func (c *coalescer[Req, Res]) withdraw(mine *call[Req, Res]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if mine.taken {
+		return
+	}
+	if i := slices.Index(c.queue, mine); i >= 0 {
+		c.queue = slices.Delete(c.queue, i, i+1)
+	}
+}
+
+// fly does batch after batch until nothing waits.
+func (c *coalescer[Req, Res]) fly() {
+	for {
+		batch := c.take()
+		if batch == nil {
+			return
+		}
+		c.do(batch)
+		// Let those who were answered ask again, so that the next batch holds them.
+		runtime.Gosched()
+	}
+}
+
+// take removes the next batch from the queue; without one, the flight is over.
+func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, items, weight := 0, 0, 0
+	for n < len(c.queue) {
+		i, w := c.size(c.queue[n].req)
+		if n > 0 && (items+i > c.maxItems || weight+w > c.maxWeight) {
+			break
+		}
+		items, weight = items+i, weight+w
+		c.queue[n].taken = true
+		n++
+	}
+	if n == 0 {
+		c.flying--
+		return nil
+	}
+	batch := c.queue[:n:n]
+	if c.queue = c.queue[n:]; len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return batch
+}
+
+// do runs a batch, and its requests one by one if one of them spoiled it.
+func (c *coalescer[Req, Res]) do(batch []*call[Req, Res]) {
+	err := c.runOnce(batch)
+	switch {
+	case err == nil:
+	case len(batch) > 1 && c.separable(err):
+		for _, one := range batch {
+			if err := c.runOnce([]*call[Req, Res]{one}); err != nil {
+				one.fail(err)
+			}
+		}
+	default:
+		for _, one := range batch {
+			one.fail(err)
+		}
+	}
+}
+
+// runOnce runs calls together and answers them, unless it fails.
+func (c *coalescer[Req, Res]) runOnce(calls []*call[Req, Res]) error {
+	requests := make([]Req, len(calls))
+	for i, one := range calls {
+		requests[i] = one.req
+	}
+	results, err := c.run(requests)
+	if err != nil {
+		return err
+	}
+	if len(results) != len(calls) {
+		return errResults
+	}
+	for i, one := range calls {
+		one.res = results[i]
+		close(one.done)
+	}
+	return nil
+}
+
+var errResults = errors.New("a batch has not one result per request")
+
+func (c *call[Req, Res]) fail(err error) {
+	c.err = err
+	close(c.done)
+}

@@ -1,0 +1,270 @@
+package commands
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Times and bounds of the dispatchers.
+const (
+	fallbackEvery = time.Second            // a waiting poll looks again without a wake-up
+	retryEvery    = 250 * time.Millisecond // while the views or the database are away
+	claimTimeout  = 10 * time.Second
+	claimWaiters  = 100  // served by one claim
+	claimMessages = 2000 // asked for by one claim, unless one waiter wants more
+	fullScanShare = 20   // full scans take at most 1/20 of the time
+)
+
+// dispatcher serves the polls of one queue: one claim at a time, for all that
+// wait, whenever something may have become ready.
+type dispatcher struct {
+	broker  *Broker
+	channel channel
+	woken   chan struct{} // holds one wake-up
+
+	waiters []*waiter // in the order of their arrival; guarded by the broker's mu
+	running bool      // guarded by the broker's mu
+
+	// Of the running goroutine.
+	from  bounds
+	full  pacer
+	short bool // the last claim was bounded and found too little
+}
+
+// pacer spaces out what is dear: it may take 1/20 of the time.
+type pacer struct {
+	ended time.Time
+	took  time.Duration
+}
+
+// due reports whether it may run again, and otherwise when.
+func (p *pacer) due(now time.Time) (at time.Time, ok bool) {
+	at = p.ended.Add(fullScanShare * p.took)
+	return at, !now.Before(at)
+}
+
+// ran notes a run.
+func (p *pacer) ran(start time.Time) {
+	p.ended = time.Now()
+	p.took = p.ended.Sub(start)
+}
+
+// wake makes the dispatcher look again.
+func (d *dispatcher) wake() {
+	select {
+	case d.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run serves waiters until there are none.
+func (d *dispatcher) run() {
+	defer d.broker.leave()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		pause := fallbackEvery
+		if err := d.round(); err != nil {
+			pause = retryEvery
+		} else if at, _ := d.full.due(time.Now()); d.short {
+			pause = min(pause, time.Until(at))
+		}
+		if d.rest() {
+			return
+		}
+		timer.Reset(pause)
+		select {
+		case <-d.woken:
+		case <-timer.C:
+		}
+	}
+}
+
+// rest ends the goroutine if nobody waits.
+func (d *dispatcher) rest() bool {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	d.running = len(d.waiters) > 0
+	return !d.running
+}
+
+// round makes an attempt for everybody who waits. An error is one that passes.
+func (d *dispatcher) round() error {
+	d.short = false
+	open, filtering := d.line()
+	if err := d.serve(open); err != nil {
+		d.conclude(filtering, err)
+		return err
+	}
+	for i := range filtering {
+		group, _ := d.take(filtering[i : i+1])
+		if len(group) == 0 {
+			continue
+		}
+		err := d.claim(group, nil)
+		if d.conclude(group, err); passes(err) {
+			d.conclude(filtering[i+1:], err)
+			return err
+		}
+	}
+	return nil
+}
+
+// line answers who waits, in the order of arrival: those that take any message,
+// and those that filter.
+func (d *dispatcher) line() (open, filtering []*waiter) {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	for _, w := range d.waiters {
+		if w.filters() {
+			filtering = append(filtering, w)
+		} else {
+			open = append(open, w)
+		}
+	}
+	return open, filtering
+}
+
+// take marks the next waiters for one claim; rest are those behind them.
+func (d *dispatcher) take(line []*waiter) (group, rest []*waiter) {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	wanted := 0
+	for i, w := range line {
+		if w.left {
+			continue
+		}
+		if len(group) > 0 && (len(group) == claimWaiters || wanted+w.req.Max > claimMessages) {
+			return group, line[i:]
+		}
+		wanted += w.req.Max
+		w.claiming = true
+		group = append(group, w)
+	}
+	return group, nil
+}
+
+// serve claims for waiters that take any message, until nothing is left for
+// them. A bounded scan that finds too little does for those who can wait: the
+// next full one is not far. The others get a full one now.
+func (d *dispatcher) serve(line []*waiter) error {
+	_, full := d.full.due(time.Now())
+	for len(line) > 0 {
+		group, rest := d.take(line)
+		if len(group) == 0 {
+			return nil
+		}
+		err := d.scan(group, full)
+		if err != nil {
+			d.conclude(group, err)
+			d.conclude(rest, err)
+			if !passes(err) {
+				err = nil
+			}
+			return err
+		}
+		served, unserved, enough := split(group)
+		d.conclude(served, nil)
+		line = append(unserved, rest...)
+		switch {
+		case enough:
+		case !full && d.mustBeSure(line):
+			full = true
+		default:
+			d.short = !full
+			d.conclude(line, nil)
+			return nil
+		}
+	}
+	return nil
+}
+
+// split tells who got something, and whether all got all that they wanted.
+func split(group []*waiter) (served, unserved []*waiter, enough bool) {
+	enough = true
+	for _, w := range group {
+		enough = enough && len(w.deliveries) == w.req.Max
+		if len(w.deliveries) > 0 {
+			served = append(served, w)
+		} else {
+			unserved = append(unserved, w)
+		}
+	}
+	return served, unserved, enough
+}
+
+// mustBeSure reports whether somebody would be answered empty now.
+func (d *dispatcher) mustBeSure(line []*waiter) bool {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	now := time.Now()
+	return slices.ContainsFunc(line, func(w *waiter) bool { return w.expired(now) })
+}
+
+// scan is one claim for waiters that take any message.
+func (d *dispatcher) scan(group []*waiter, full bool) error {
+	start := time.Now()
+	from := &d.from
+	if full {
+		from = nil
+	}
+	if err := d.claim(group, from); err != nil {
+		return err
+	}
+	if full {
+		d.full.ran(start)
+	}
+	d.from.follow(group, d.channel.fifo)
+	return nil
+}
+
+// claim runs one claim, when the broker has a connection to spare for it.
+func (d *dispatcher) claim(group []*waiter, from *bounds) error {
+	b := d.broker
+	b.claims <- struct{}{}
+	defer func() { <-b.claims }()
+	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
+	defer cancel()
+	return claim(ctx, b.cfg.Pool, d.channel, group, from)
+}
+
+// conclude ends an attempt for waiters: those that got something, that may not
+// wait any longer, or whose error does not pass, have their answer.
+func (d *dispatcher) conclude(waiters []*waiter, err error) {
+	var back []*waiter
+	b := d.broker
+	b.mu.Lock()
+	if isGone(err) && b.dispatchers[d.channel.id] == d {
+		delete(b.dispatchers, d.channel.id)
+	}
+	now := time.Now()
+	for _, w := range waiters {
+		claiming := w.claiming
+		w.claiming, w.tried = false, true
+		switch {
+		case w.left && claiming:
+			d.remove(w)
+			back = append(back, w)
+		case w.left:
+		case len(w.deliveries) > 0:
+			d.answer(w, nil)
+		case b.closed && err == nil:
+			d.answer(w, shuttingDown())
+		case w.expired(now) || b.closed || (err != nil && !passes(err)):
+			d.answer(w, err)
+		default:
+			w.err = err
+		}
+	}
+	b.mu.Unlock()
+	for _, w := range back {
+		d.giveBack(w)
+	}
+}
+
+func (d *dispatcher) answer(w *waiter, err error) {
+	d.remove(w)
+	w.answered, w.err = true, err
+	close(w.done)
+}

@@ -1,0 +1,165 @@
+package commands
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Retry strategies.
+const (
+	Exponential = "exponential" // baseDelay, doubled at each attempt, up to maxDelay
+	Fixed       = "fixed"       // baseDelay
+)
+
+// Policy says how a queue treats its messages.
+type Policy struct {
+	Lease             time.Duration // of a delivery, unless the poll names one
+	MaxDeliveries     int           // attempts before a message is dead-lettered
+	Retry             Retry
+	NonRetryable      []string      // error classes that are dead-lettered at once
+	DeadLetterExpired bool          // whether expired messages are dead-lettered
+	DedupWindow       time.Duration // how long a dedupId is remembered
+	PriorityAgeing    time.Duration // a message gains one priority level each; 0: never
+}
+
+// Retry says when a failed message is delivered again.
+type Retry struct {
+	Strategy  string // Exponential or Fixed
+	BaseDelay time.Duration
+	MaxDelay  time.Duration
+	Jitter    float64 // 0 to 1: the share of the delay that is random
+}
+
+// DefaultPolicy is the policy of a queue that was declared without one.
+func DefaultPolicy() Policy {
+	return Policy{
+		Lease:         30 * time.Second,
+		MaxDeliveries: 5,
+		Retry:         Retry{Strategy: Exponential, BaseDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: 0.2},
+		NonRetryable:  []string{},
+		DedupWindow:   10 * time.Minute,
+	}
+}
+
+// PolicyPatch names the settings that differ; nil leaves one as it is, or at
+// its default.
+type PolicyPatch struct {
+	Lease             *time.Duration
+	MaxDeliveries     *int
+	Retry             RetryPatch
+	NonRetryable      *[]string
+	DeadLetterExpired *bool
+	DedupWindow       *time.Duration
+	PriorityAgeing    *time.Duration
+}
+
+// RetryPatch is the part of a PolicyPatch about Retry.
+type RetryPatch struct {
+	Strategy  *string
+	BaseDelay *time.Duration
+	MaxDelay  *time.Duration
+	Jitter    *float64
+}
+
+// Patch is the patch that sets every setting to that of the policy.
+func (p Policy) Patch() PolicyPatch {
+	return PolicyPatch{
+		Lease:         &p.Lease,
+		MaxDeliveries: &p.MaxDeliveries,
+		Retry: RetryPatch{
+			Strategy: &p.Retry.Strategy, BaseDelay: &p.Retry.BaseDelay,
+			MaxDelay: &p.Retry.MaxDelay, Jitter: &p.Retry.Jitter,
+		},
+		NonRetryable:      &p.NonRetryable,
+		DeadLetterExpired: &p.DeadLetterExpired,
+		DedupWindow:       &p.DedupWindow,
+		PriorityAgeing:    &p.PriorityAgeing,
+	}
+}
+
+// fieldOf maps columns of leat.channels to the names that clients use.
+var fieldOf = map[string]string{
+	"lease":               "lease",
+	"max_deliveries":      "maxDeliveries",
+	"retry_strategy":      "retry.strategy",
+	"base_delay":          "retry.baseDelay",
+	"max_delay":           "retry.maxDelay",
+	"jitter":              "retry.jitter",
+	"non_retryable":       "nonRetryable",
+	"dead_letter_expired": "deadLetterExpired",
+	"dedup_window":        "dedupWindow",
+	"priority_ageing":     "priorityAgeing",
+}
+
+// columns is the patch as leat.declare_channel and leat.alter_channel take it.
+func (p PolicyPatch) columns() (string, error) {
+	set := map[string]any{}
+	put(set, "lease", p.Lease, interval)
+	put(set, "max_deliveries", p.MaxDeliveries, same)
+	put(set, "retry_strategy", p.Retry.Strategy, same)
+	put(set, "base_delay", p.Retry.BaseDelay, interval)
+	put(set, "max_delay", p.Retry.MaxDelay, interval)
+	put(set, "jitter", p.Retry.Jitter, same)
+	put(set, "non_retryable", p.NonRetryable, list)
+	put(set, "dead_letter_expired", p.DeadLetterExpired, same)
+	put(set, "dedup_window", p.DedupWindow, interval)
+	put(set, "priority_ageing", p.PriorityAgeing, interval)
+	text, err := json.Marshal(set)
+	return string(text), err
+}
+
+func put[T any](set map[string]any, column string, value *T, as func(T) any) {
+	if value != nil {
+		set[column] = as(*value)
+	}
+}
+
+func same[T any](v T) any { return v }
+
+func interval(d time.Duration) any { return fmt.Sprintf("%.6f seconds", d.Seconds()) }
+
+func list(values []string) any {
+	if values == nil {
+		return []string{}
+	}
+	return values
+}
+
+// check notes what is out of range.
+func (p PolicyPatch) check(f *faults, limits Limits) {
+	check(p.Lease, func(d time.Duration) { f.between(-1, "lease", d, limits.LeaseMin, limits.LeaseMax) })
+	check(p.MaxDeliveries, func(n int) {
+		if n < 1 || n > maxDelivered {
+			f.invalid(-1, "maxDeliveries", "must be from 1 to %d", maxDelivered)
+		}
+	})
+	check(p.Retry.Strategy, func(s string) {
+		if s != Exponential && s != Fixed {
+			f.invalid(-1, "retry.strategy", "must be %s or %s", Exponential, Fixed)
+		}
+	})
+	check(p.Retry.BaseDelay, func(d time.Duration) { f.between(-1, "retry.baseDelay", d, 0, maxAhead) })
+	check(p.Retry.MaxDelay, func(d time.Duration) { f.between(-1, "retry.maxDelay", d, 0, maxAhead) })
+	check(p.Retry.Jitter, func(j float64) {
+		if !(j >= 0 && j <= 1) { // also NaN
+			f.invalid(-1, "retry.jitter", "must be from 0 to 1")
+		}
+	})
+	check(p.NonRetryable, func(classes []string) {
+		if len(classes) > 100 {
+			f.invalid(-1, "nonRetryable", "has more than 100 error classes")
+		}
+		for _, c := range classes {
+			f.text(-1, "nonRetryable", c, maxLabel)
+		}
+	})
+	check(p.DedupWindow, func(d time.Duration) { f.between(-1, "dedupWindow", d, 0, maxAhead) })
+	check(p.PriorityAgeing, func(d time.Duration) { f.between(-1, "priorityAgeing", d, 0, maxAhead) })
+}
+
+func check[T any](value *T, rule func(T)) {
+	if value != nil {
+		rule(*value)
+	}
+}

@@ -1,0 +1,200 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"leat/eventstore"
+)
+
+const publishSQL = `-- commands.publish
+select p.ids, p.statuses
+from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p`
+
+func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publication, publishAnswer] {
+	return &coalescer[*publication, publishAnswer]{
+		flights:   flights,
+		maxItems:  maxItems,
+		maxWeight: batchBytes,
+		size:      func(p *publication) (int, int) { return p.items, p.weight },
+		run: func(batch []*publication) ([]publishAnswer, error) {
+			ctx, cancel := batchContext()
+			defer cancel()
+			return publishMany(ctx, b.cfg.Pool, batch, false)
+		},
+		separable: separable,
+	}
+}
+
+// separable reports whether a failed statement may have failed for the sake of
+// one of several requests: the server refused it, so it did nothing.
+func separable(err error) bool {
+	_, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && !eventstore.Unreachable(err) && !errors.Is(err, &eventstore.Error{Code: eventstore.ViewsRebuilding})
+}
+
+// publishMany stores the pending messages of several publications in one
+// transaction, and answers each.
+func publishMany(ctx context.Context, db querier, batch []*publication, wait bool) ([]publishAnswer, error) {
+	c := newPublishColumns(batch)
+	var (
+		ids      []eventstore.MessageID
+		statuses []publishStatus
+	)
+	err := queryRow(ctx, db, publishSQL, c.args(wait), &ids, &statuses)
+	if err != nil {
+		return nil, publishError(err)
+	}
+	if len(ids) != len(c.requests) || (statuses != nil && len(statuses) != len(ids)) {
+		return nil, fmt.Errorf("publish %d messages: got %d ids", len(c.requests), len(ids))
+	}
+	answers := make([]publishAnswer, len(batch))
+	for i, p := range batch {
+		answers[i], ids, statuses = cut(len(p.pending), ids, statuses)
+	}
+	return answers, nil
+}
+
+// cut takes the first n messages as one answer, and leaves the rest.
+func cut(n int, ids []eventstore.MessageID, statuses []publishStatus) (publishAnswer, []eventstore.MessageID, []publishStatus) {
+	a := publishAnswer{ids: ids[:n], stored: true}
+	if statuses == nil {
+		return a, ids[n:], nil
+	}
+	a.statuses, a.stored = statuses[:n], false
+	for _, s := range a.statuses {
+		a.stored = a.stored || s == stored
+	}
+	return a, ids[n:], statuses[n:]
+}
+
+// publishError says what a lost connection means for a publish.
+func publishError(err error) error {
+	e, ok := errors.AsType[*eventstore.Error](err)
+	if !ok || e.Code != eventstore.DatabaseUnavailable {
+		return err
+	}
+	said := *e
+	if neverRan(err) {
+		said.Message = "The database cannot be reached; nothing was stored."
+	} else {
+		said.Message = "The connection to the database was lost; it is not known whether the messages were stored. " +
+			"Publish again with the same dedupId to be safe."
+	}
+	return &said
+}
+
+// neverRan reports whether the statement cannot have been carried out.
+func neverRan(err error) bool {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Code != "57P01" && pg.Code != "57P02" // the end of a session may come after the commit
+	}
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	return refused || pgconn.SafeToRetry(err)
+}
+
+// publishColumns are the parameters of leat.publish_many: an array each, nil
+// where no message uses it.
+type publishColumns struct {
+	requests, channels []int32
+	keys               []string
+	payloads           [][]byte
+	contentTypes       pgtype.FlatArray[pgtype.Text]
+	headers            pgtype.FlatArray[pgtype.Text]
+	priorities         []int16
+	delays, ttls       pgtype.FlatArray[pgtype.Interval]
+	dues, expires      pgtype.FlatArray[pgtype.Timestamptz]
+	dedupIDs, actors   pgtype.FlatArray[pgtype.Text]
+}
+
+func newPublishColumns(batch []*publication) *publishColumns {
+	n := 0
+	for _, p := range batch {
+		n += len(p.pending)
+	}
+	c := &publishColumns{
+		requests: make([]int32, 0, n),
+		channels: make([]int32, 0, n),
+		keys:     make([]string, 0, n),
+		payloads: make([][]byte, 0, n),
+	}
+	request := int32(0)
+	for _, p := range batch {
+		request++
+		for _, i := range p.pending {
+			if p.partial {
+				request++
+			}
+			c.add(n, request, p, &p.messages[i])
+		}
+	}
+	return c
+}
+
+// add appends one message of n.
+func (c *publishColumns) add(n int, request int32, p *publication, m *Message) {
+	i := len(c.requests)
+	c.requests = append(c.requests, request)
+	c.channels = append(c.channels, int32(p.channel.id))
+	c.keys = append(c.keys, m.RoutingKey)
+	payload := m.Payload
+	if payload == nil {
+		payload = []byte{} // nil would be null
+	}
+	c.payloads = append(c.payloads, payload)
+	if m.ContentType != "" && m.ContentType != JSON {
+		set(&c.contentTypes, n, i, text(m.ContentType))
+	}
+	if len(m.Headers) > 0 {
+		set(&c.headers, n, i, text(string(m.Headers)))
+	}
+	if m.Priority != 0 {
+		set(&c.priorities, n, i, int16(m.Priority))
+	}
+	if m.Delay > 0 {
+		set(&c.delays, n, i, span(m.Delay))
+	}
+	if m.TTL > 0 {
+		set(&c.ttls, n, i, span(m.TTL))
+	}
+	if !m.DeliverAt.IsZero() {
+		set(&c.dues, n, i, moment(m.DeliverAt))
+	}
+	if !m.ExpiresAt.IsZero() {
+		set(&c.expires, n, i, moment(m.ExpiresAt))
+	}
+	if m.DedupID != "" {
+		set(&c.dedupIDs, n, i, text(m.DedupID))
+	}
+	if p.actor != "" {
+		set(&c.actors, n, i, text(p.actor))
+	}
+}
+
+// set makes the column when it is used first; the other values are null, or 0.
+func set[S ~[]T, T any](column *S, n, i int, value T) {
+	if *column == nil {
+		*column = make(S, n)
+	}
+	(*column)[i] = value
+}
+
+func text(s string) pgtype.Text { return pgtype.Text{String: s, Valid: true} }
+
+func span(d time.Duration) pgtype.Interval {
+	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
+}
+
+func moment(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: true} }
+
+func (c *publishColumns) args(wait bool) []any {
+	return []any{
+		c.requests, c.channels, c.keys, c.payloads, c.contentTypes, c.headers, c.priorities,
+		c.delays, c.dues, c.ttls, c.expires, c.dedupIDs, c.actors, wait,
+	}
+}

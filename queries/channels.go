@@ -1,0 +1,149 @@
+package queries
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"leat/eventstore"
+)
+
+// Channel is a declared channel with its policy.
+type Channel struct {
+	ID                eventstore.ChannelID
+	Name              string
+	Kind              string // queue
+	Mode              string // standard or fifo
+	Lease             time.Duration
+	MaxDeliveries     int
+	RetryStrategy     string // exponential or fixed
+	BaseDelay         time.Duration
+	MaxDelay          time.Duration
+	Jitter            float64
+	NonRetryable      []string
+	DeadLetterExpired bool
+	DedupWindow       time.Duration
+	PriorityAgeing    time.Duration
+	DeclaredAt        time.Time
+	Epoch             eventstore.Position
+}
+
+// ChannelStatus is a channel and what is in it.
+type ChannelStatus struct {
+	Channel
+	Ready          int64
+	Delayed        int64
+	InFlight       int64
+	Dead           int64
+	OldestReadyAge time.Duration // since the publish of the oldest ready message, 0 when none is ready
+}
+
+// The predicates of the partial indexes are spelled out, so that the counts of
+// one channel read its own runs only; in-flight runs are few.
+const channelsSQL = `-- queries.Channels
+select c.id,
+       c.name,
+       c.kind,
+       c.mode,
+       c.lease,
+       c.max_deliveries,
+       c.retry_strategy,
+       c.base_delay,
+       c.max_delay,
+       c.jitter,
+       c.non_retryable,
+       c.dead_letter_expired,
+       c.dedup_window,
+       c.priority_ageing,
+       c.declared_at,
+       c.epoch,
+       coalesce(w.ready, 0),
+       coalesce(w.delayed, 0),
+       coalesce(f.in_flight, 0),
+       coalesce(d.dead, 0),
+       coalesce(clock_timestamp() - e.at, interval '0')
+from leat.channels c
+left join (
+    select r.channel_id,
+           sum(cardinality(r.ids)) filter (where r.state = 0 or r.due_at <= clock_timestamp()) as ready,
+           sum(cardinality(r.ids)) filter (where r.state = 1 and r.due_at > clock_timestamp()) as delayed,
+           min(r.first_id) filter (where r.state = 0 or r.due_at <= clock_timestamp()) as oldest
+    from leat.queue_runs r
+    where r.state <= 1
+      and ($1::integer is null or r.channel_id = $1)
+    group by r.channel_id
+) w on w.channel_id = c.id
+left join (
+    select r.channel_id, sum(cardinality(r.ids)) as in_flight
+    from leat.queue_runs r
+    where r.state = 2
+      and ($1::integer is null or r.channel_id = $1)
+    group by r.channel_id
+) f on f.channel_id = c.id
+left join (
+    select r.channel_id, sum(cardinality(r.ids)) as dead
+    from leat.queue_runs r
+    where r.state = 3
+      and ($1::integer is null or r.channel_id = $1)
+    group by r.channel_id
+) d on d.channel_id = c.id
+left join leat.events e on e.position = w.oldest
+where c.deleted_at is null
+  and ($1::integer is null or c.id = $1)
+order by c.name`
+
+// Channels lists all channels by name.
+func (q *Queries) Channels(ctx context.Context) ([]ChannelStatus, error) {
+	var channels []ChannelStatus
+	err := q.readViews(ctx, func(tx pgx.Tx) (err error) {
+		channels, err = collect(ctx, tx, scanChannel, channelsSQL, nil)
+		return err
+	})
+	return channels, wrap(err, "list channels")
+}
+
+// Channel looks at one channel.
+func (q *Queries) Channel(ctx context.Context, name string) (ChannelStatus, error) {
+	var channel ChannelStatus
+	err := q.readViews(ctx, func(tx pgx.Tx) error {
+		id, err := channelID(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, channelsSQL, id)
+		if err != nil {
+			return err
+		}
+		channel, err = one(rows, scanChannel, channelNotFound(name))
+		return err
+	})
+	return channel, wrap(err, "look at channel %q", name)
+}
+
+func scanChannel(row pgx.CollectableRow) (c ChannelStatus, err error) {
+	err = row.Scan(&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Lease, &c.MaxDeliveries, &c.RetryStrategy, &c.BaseDelay, &c.MaxDelay,
+		&c.Jitter, &c.NonRetryable, &c.DeadLetterExpired, &c.DedupWindow, &c.PriorityAgeing, &c.DeclaredAt, &c.Epoch,
+		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OldestReadyAge)
+	c.OldestReadyAge = max(c.OldestReadyAge, 0)
+	return c, err
+}
+
+const channelIDSQL = `-- queries.channelID
+select c.id
+from leat.channels c
+where c.name = $1
+  and c.deleted_at is null`
+
+// channelID finds a channel. A name that the server cannot take is the name of
+// no channel.
+func channelID(ctx context.Context, tx querier, name string) (eventstore.ChannelID, error) {
+	if checkText("channel", name) != nil {
+		return 0, channelNotFound(name)
+	}
+	rows, err := tx.Query(ctx, channelIDSQL, name)
+	if err != nil {
+		return 0, err
+	}
+	return one(rows, pgx.RowTo[eventstore.ChannelID], channelNotFound(name))
+}

@@ -1,0 +1,129 @@
+package queries
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// DeadLettersFilter chooses dead letters of a queue.
+type DeadLettersFilter struct {
+	RoutingKey  *string // nil is any
+	Reason      string  // "" is any
+	Cursor      string  // from an earlier page
+	Limit       int     // 1 to MaxLimit; 0 is DefaultLimit
+	WithPayload bool
+}
+
+// Like messagesSQL, on the index of dead runs. What the consumer said is in the
+// event of the death, which bears the run's own time.
+const deadLettersSQL = `-- queries.DeadLetters
+with runs as (
+    (
+        select r.*
+        from leat.queue_runs r
+        where r.channel_id = $1
+          and r.state = 3
+          and r.first_id <= $2
+          and $2 < any (r.ids)
+          and ($4::text is null or r.routing_key = $4)
+          and ($5::text is null or r.reason = $5)
+    )
+    union all
+    (
+        select r.*
+        from leat.queue_runs r
+        where r.channel_id = $1
+          and r.state = 3
+          and r.first_id > $2
+          and ($4::text is null or r.routing_key = $4)
+          and ($5::text is null or r.reason = $5)
+        order by r.first_id
+        limit $3
+    )
+), page as (
+    select i.id, r.*
+    from runs r
+    cross join lateral unnest(r.ids) i (id)
+    where i.id > $2
+    order by i.id
+    limit $3
+)
+select q.id,
+       q.routing_key,
+       9 - q.rank,
+       q.deliveries,
+       q.at,
+       coalesce(q.reason, ''),
+       coalesce(d.data ->> 'detail', ''),
+       coalesce(d.data ->> 'errorClass', ''),
+       q.died_at,
+       case when $6 then q.payload end,
+       coalesce(q.content_type, 'application/json'),
+       coalesce(q.headers, '{}'),
+       q.total
+from (
+    select p.*,
+           e.at,
+           e.payload,
+           e.content_type,
+           e.headers,
+           count(*) over () as total,
+           sum(octet_length(e.payload)) over (order by p.id rows between unbounded preceding and 1 preceding) as before
+    from page p
+    join leat.events e on e.position = p.id
+) q
+left join lateral (
+    select b.data
+    from leat.events b
+    where b.channel_id = q.channel_id
+      and b.position > q.id
+      and b.message_ids is not null
+      and b.at = q.died_at
+      and b.kind = 'message.dead_lettered'
+      and q.id = any (b.message_ids)
+    order by b.position
+    limit 1
+) d on true
+where not $6 or coalesce(q.before, 0) < $7
+order by q.id`
+
+// DeadLetters lists the dead letters of a queue by message id. The second
+// result is the cursor of the next page, "" on the last.
+func (q *Queries) DeadLetters(ctx context.Context, queue string, f DeadLettersFilter) (page []Message, next string, err error) {
+	after, limit, err := checkPage(f.Cursor, f.Limit)
+	if err != nil {
+		return nil, "", err
+	}
+	if f.RoutingKey != nil {
+		if err := checkText("routingKey", *f.RoutingKey); err != nil {
+			return nil, "", err
+		}
+	}
+	if err := checkText("reason", f.Reason); err != nil {
+		return nil, "", err
+	}
+	var rows []sized[Message]
+	err = q.readViews(ctx, func(tx pgx.Tx) error {
+		id, err := channelID(ctx, tx, queue)
+		if err != nil {
+			return err
+		}
+		rows, err = collect(ctx, tx, withTotal(scanDeadLetter), deadLettersSQL,
+			id, after, limit+1, f.RoutingKey, optional(f.Reason), f.WithPayload, pageBytes)
+		return err
+	})
+	if err != nil {
+		return nil, "", wrap(err, "list dead letters of %q", queue)
+	}
+	page, next = cut(rows, limit, Message.number)
+	return in(queue, page), next, nil
+}
+
+func scanDeadLetter(row pgx.CollectableRow, total *int) (m Message, err error) {
+	err = row.Scan(&m.ID, &m.RoutingKey, &m.Priority, &m.Attempts, &m.PublishedAt, &m.Reason, &m.Detail, &m.ErrorClass,
+		&m.DiedAt, &m.Payload, &m.ContentType, &m.Headers, total)
+	m.OriginID = m.ID
+	m.State = Dead
+	return m, err
+}

@@ -1,0 +1,38 @@
+// Package queries answers questions about channels, messages and the log. It
+// only reads.
+//
+// # Guarantees
+//
+//   - What comes from the queue views is one state of them: while they are lost
+//     or being rebuilt the answer is a views_rebuilding error, never an empty
+//     list (TestLostViews).
+//   - Events stops at the settled position, so a reader that goes on from its
+//     last position misses no event that commits late (TestEventsStopAtSettled).
+//   - Cursors name the last message or position seen, not a count: what changes
+//     meanwhile makes no page skip or repeat what stayed (TestPagesAreStable).
+//
+// # How it works
+//
+//	Channels, Channel      leat.channels + counts of leat.queue_runs
+//	Messages, DeadLetters  leat.queue_runs, payloads from leat.events by id
+//	Message, History       leat.events: the publish, then batch events of its
+//	                       channel that name it, up to the one that ends it
+//	Events                 leat.events in order of position
+//	Status                 the server, the sequence, pg_stat_activity
+//
+// There is one file per question. A page of a queue costs no more than its
+// runs, never its messages.
+//
+// # Failure handling
+//
+// Errors are *eventstore.Error where the caller can do something about them:
+// not found, a bad cursor, a database that is away. Nothing is retried here.
+//
+// # What it does not do
+//
+// It reads no view of another package's design: what replication adds (streams
+// and their points) gets files of its own here when it exists.
+//
+// Reading order: queries.go, channels.go, messages.go, dead_letters.go,
+// history.go, message.go, events.go, status.go.
+package queries
