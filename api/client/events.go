@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"leat/api"
+	"leat/eventstore"
+)
+
+// Message says where a message is now.
+func (c *Client) Message(ctx context.Context, id eventstore.MessageID) (api.StoredMessage, error) {
+	return call[api.StoredMessage](ctx, c, request{method: http.MethodGet, path: []string{"v1", "messages", id.String()}})
+}
+
+// History is every event that names a message, in order.
+func (c *Client) History(ctx context.Context, id eventstore.MessageID) ([]api.Event, error) {
+	history, err := call[api.History](ctx, c, request{
+		method: http.MethodGet, path: []string{"v1", "messages", id.String(), "history"},
+	})
+	return history.Events, err
+}
+
+// EventsFilter chooses events of the log; every field narrows the choice.
+type EventsFilter struct {
+	From, To     eventstore.Position // inclusive
+	Since, Until time.Time           // Since inclusive, Until exclusive
+	Channel      string
+	Kinds        []eventstore.Kind
+	MessageID    eventstore.MessageID
+	Actor        string
+	Cursor       string // NextCursor of the page before
+	Limit        int    // of a page 1 to 1000, 0 is the server's default; of Stream anything, 0 is all
+}
+
+func (f EventsFilter) values() url.Values {
+	v := url.Values{}
+	setNumber(v, "from", int64(f.From))
+	setNumber(v, "to", int64(f.To))
+	setTime(v, "since", f.Since)
+	setTime(v, "until", f.Until)
+	set(v, "channel", f.Channel)
+	kinds := make([]string, len(f.Kinds))
+	for i, k := range f.Kinds {
+		kinds[i] = string(k)
+	}
+	set(v, "kind", strings.Join(kinds, ","))
+	setNumber(v, "messageId", int64(f.MessageID))
+	set(v, "actor", f.Actor)
+	set(v, "cursor", f.Cursor)
+	setNumber(v, "limit", int64(f.Limit))
+	return v
+}
+
+func setTime(v url.Values, name string, t time.Time) {
+	if !t.IsZero() {
+		v.Set(name, t.Format(time.RFC3339Nano))
+	}
+}
+
+// Events reads a page of the log.
+func (c *Client) Events(ctx context.Context, f EventsFilter) (api.EventPage, error) {
+	return call[api.EventPage](ctx, c, request{method: http.MethodGet, path: []string{"v1", "events"}, query: f.values()})
+}
+
+// StreamEvents reads all chosen events as the server finds them. The last pair
+// has the error, if there is one: also when the answer broke off.
+func (c *Client) StreamEvents(ctx context.Context, f EventsFilter) iter.Seq2[api.Event, error] {
+	return func(yield func(api.Event, error) bool) {
+		response, err := c.send(ctx, request{
+			method: http.MethodGet, path: []string{"v1", "events"}, query: f.values(), accept: "application/x-ndjson",
+		})
+		if err != nil {
+			yield(api.Event{}, err)
+			return
+		}
+		defer func() { _ = response.Body.Close() }()
+		decoder := json.NewDecoder(response.Body)
+		for {
+			var event api.Event
+			err := decoder.Decode(&event)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(api.Event{}, fmt.Errorf("read events: %w", err))
+				return
+			}
+			if !yield(event, nil) {
+				return
+			}
+		}
+	}
+}
