@@ -19,7 +19,7 @@ const ContentProblem = "application/problem+json"
 
 // Problem is the body of every answer that refuses a request, as in RFC 9457.
 // The client returns it as the error.
-type Problem struct {
+type Problem struct { //nolint:errname // the body of an answer first, by the standard's name
 	Type      string          `json:"type" doc:"urn:leat:problem: and the code"`
 	Title     string          `json:"title" doc:"the same for every problem of the code"`
 	Status    int             `json:"status"`

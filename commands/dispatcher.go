@@ -166,7 +166,7 @@ func (d *dispatcher) serve(line []*waiter) error {
 		}
 		served, unserved, enough := split(group)
 		d.conclude(served, nil)
-		line = append(unserved, rest...)
+		line = slices.Concat(unserved, rest)
 		switch {
 		case enough:
 		case !full && d.mustBeSure(line):

@@ -29,5 +29,5 @@ func parseCursor(s string) (cursor, error) {
 			}
 		}
 	}
-	return 0, invalid("cursor", "The cursor is not one that was given out.")
+	return 0, invalid("cursor", "is not one that was given out")
 }

@@ -178,7 +178,7 @@ func stateNumber(s State) (*int16, error) {
 			return &n, nil
 		}
 	}
-	return nil, invalid("state", "The state is one of ready, delayed, in flight and dead.")
+	return nil, invalid("state", "must be ready, delayed, in flight or dead")
 }
 
 func scanMessage(row pgx.CollectableRow, total *int) (m Message, err error) {

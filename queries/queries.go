@@ -94,7 +94,7 @@ func checkLimit(limit int) (int, error) {
 	case limit == 0:
 		return DefaultLimit, nil
 	case limit < 0 || limit > MaxLimit:
-		return 0, invalid("limit", "The limit is 1 to %d, not %d.", MaxLimit, limit)
+		return 0, invalid("limit", "must be from 1 to %d", MaxLimit)
 	default:
 		return limit, nil
 	}
@@ -103,7 +103,7 @@ func checkLimit(limit int) (int, error) {
 // checkText refuses what the server cannot take as text.
 func checkText(field, text string) error {
 	if strings.IndexByte(text, 0) >= 0 || !utf8.ValidString(text) {
-		return invalid(field, "The value must be UTF-8 without NUL.")
+		return invalid(field, "must be UTF-8 without NUL")
 	}
 	return nil
 }

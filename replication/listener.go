@@ -45,13 +45,12 @@ func (l *Listener) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := l.listen(ctx, config)
-		if ctx.Err() != nil {
-			break // stopped, whatever the connection says of it
-		}
 		if time.Since(began) > reconnectMax {
 			delay = reconnectMin
 		}
-		l.Logger.Warn("wake-ups interrupted, connecting again", "error", err, "in", delay)
+		if ctx.Err() == nil {
+			l.Logger.Warn("wake-ups interrupted, connecting again", "error", err, "in", delay)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(delay):

@@ -56,11 +56,11 @@ func (c *call) param(key string) string {
 func actorOf(r *http.Request) (string, error) {
 	client := r.Header.Get("Leat-Client")
 	if client == "" {
-		host, _, err := net.SplitHostPort(r.RemoteAddr)
-		if err != nil {
-			return r.RemoteAddr, nil
+		// A socket without a port has no host to tell: its whole address then.
+		if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+			return host, nil
 		}
-		return host, nil
+		return r.RemoteAddr, nil
 	}
 	if len(client) > 255 || !utf8.ValidString(client) {
 		return "", invalid("Leat-Client", "must be UTF-8 of at most 255 bytes")

@@ -25,7 +25,7 @@ func (d *decoder) value(data []byte, into reflect.Value, path string) error {
 	if data[0] == 'n' {
 		return nil
 	}
-	if u, ok := into.Addr().Interface().(encoding.TextUnmarshaler); ok {
+	if u, ok := reflect.TypeAssert[encoding.TextUnmarshaler](into.Addr()); ok {
 		return d.unmarshaler(data, u, path)
 	}
 	switch into.Kind() {
