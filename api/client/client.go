@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
@@ -113,9 +114,7 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make request %s: %w", r.name(), err)
 	}
-	for name, values := range r.headers {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, r.headers)
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}

@@ -186,7 +186,7 @@ func TestBadInput(t *testing.T) {
 		"verify with a body":     {"POST", "/v1/projections/verify", `{"all":true}`, nil, "unknown_field", "all", none},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := site{t, s.pool, s.url}
+			s := site{t: t, url: s.url}
 			var headers []header
 			if test.headers != nil {
 				headers = []header{test.headers}

@@ -34,9 +34,10 @@ const patience = 20 * time.Second
 
 // site is the API on a real broker and a database of its own.
 type site struct {
-	t    testing.TB
-	pool *pgxpool.Pool
-	url  string
+	t     testing.TB
+	pool  *pgxpool.Pool // nil without a database
+	url   string
+	close func() // waits for the requests
 }
 
 func setup(t testing.TB) site {
@@ -62,7 +63,7 @@ func setup(t testing.TB) site {
 		require.NoError(t, <-done)
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
-	return site{t, pool, server.URL}
+	return site{t, pool, server.URL, server.Close}
 }
 
 type always struct{}
@@ -158,7 +159,7 @@ func (s site) publish(queue, message string) eventstore.MessageID {
 }
 
 // poll takes exactly n messages.
-func (s site) poll(queue string, n int) []api.Delivery {
+func (s site) poll(queue string, n int) []api.Delivery { //nolint:unparam // reads like the call it makes
 	s.t.Helper()
 	r := s.must(http.StatusOK, http.MethodPost, "/v1/queues/"+queue+"/poll", `{"max":100,"wait":"5s"}`)
 	deliveries := read[api.PollResult](r).Deliveries
