@@ -32,12 +32,21 @@ begin
         for update;
     end if;
 
+    -- Locked here and changed in a later statement, which sees what the last
+    -- holder of the lock left; a statement that waits and then changes rows by
+    -- ctid would look for the new version with its old snapshot, and miss it.
+    perform from leat.queue_runs r
+    where r.delivery = any (take_out.deliveries) and r.state = 2 and r.channel_id = any (channels)
+    order by r.delivery, r.first_id
+    for update;
+
+    -- Only what was really changed is answered: a run that somebody made since
+    -- then is not locked, and may slip away.
     return query
     with held as materialized (
         select r.ctid as tid, r.*
         from leat.queue_runs r
         where r.delivery = any (take_out.deliveries) and r.state = 2 and r.due_at > now_ and r.channel_id = any (channels)
-        for update
     ), asked as materialized (
         select min(u.n) as n, u.channel, u.delivery, u.id
         from unnest(channels, deliveries, message_ids) with ordinality u (channel, delivery, id, n)
@@ -55,17 +64,20 @@ begin
         delete from leat.queue_runs r
         using left_over o
         where r.ctid = o.tid and o.ids is null
+        returning o.tid
     ), updated as (
         update leat.queue_runs r
         set ids = o.ids, first_id = o.ids[1]
         from left_over o
         where r.ctid = o.tid and o.hits > 0 and o.ids is not null
+        returning o.tid
     )
     select l.n::integer, h.channel_id, h.delivery, l.id, h.fifo, h.rank, h.routing_key, h.deliveries, h.due_at,
         h.expires_at, h.owner
     from listed l
     join held h on h.tid = l.tid
     where l.n is not null
+      and l.tid in (select d.tid from deleted d union all select u.tid from updated u)
     order by l.n;
 end
 $$;
