@@ -1,5 +1,6 @@
 // Package commands is what changes the log: one SQL function per command, which
-// locks, validates, appends the event and moves the runs in one transaction.
+// locks, validates, appends the event and moves the runs in one transaction, and
+// the Broker, which validates, coalesces and waits in front of them.
 //
 // # Guarantees
 //
@@ -7,6 +8,15 @@
 //   - G4: per FIFO key, positions are drawn in commit order behind the key's
 //     append lock, and one delivery is in flight at a time (publish.sql, poll.sql).
 //   - G8: a refused message refuses its request, and nothing of it is stored.
+//
+// # How it works
+//
+//	caller ─▶ validation ─▶ coalescer ─▶ one SQL call, one commit ─▶ answers
+//	poll   ─▶ dispatcher of the queue ─▶ one claim for all who wait
+//
+// Publishes and acks that arrive while a batch is under way make the next one;
+// there is no timer. A batch that one member spoils is repeated member by
+// member. A poll that finds nothing waits for a wake-up, or a second.
 //
 // # When things fail
 //
@@ -16,5 +26,6 @@
 //
 // # Reading order
 //
-// channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, sweeper.go.
+// channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, then broker.go,
+// coalescer.go, dispatcher.go, sweeper.go.
 package commands

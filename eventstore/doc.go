@@ -4,12 +4,12 @@
 // # Guarantees
 //
 //   - A reader that follows the log up to the settled position misses no event
-//     and sees none twice, whatever commits late or rolls back
-//     (TestSettledPosition), and no transaction that does not append holds it
-//     back (TestSettledPositionUnrelated).
-//   - No event is ever changed or removed one by one (TestAppendOnly).
+//     and sees none twice, whatever commits late or rolls back, and no
+//     transaction that does not append holds it back (TestSettledPosition).
+//   - No event is ever changed or removed one by one (TestG1LogIsAppendOnly, in
+//     commands).
 //   - A maker of partitions that comes late loses nothing
-//     (TestPartitionsMadeLate).
+//     (TestPartitionsMadeLate, in commands).
 //
 // # How it works
 //
