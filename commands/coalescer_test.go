@@ -1,0 +1,161 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"leat/commands"
+)
+
+// batches records what a coalescer ran. Each run takes a second of fake time.
+type batches struct {
+	mu     sync.Mutex
+	ran    [][]int
+	flying int
+	most   int
+	fail   func([]int) error
+}
+
+var errBad = errors.New("bad")
+
+func (b *batches) run(batch []int) ([]int, error) {
+	b.mu.Lock()
+	b.ran = append(b.ran, batch)
+	b.flying++
+	b.most = max(b.most, b.flying)
+	b.mu.Unlock()
+	time.Sleep(time.Second) //nolint:forbidigo // fake time: a commit takes a second
+	b.mu.Lock()
+	b.flying--
+	b.mu.Unlock()
+	if b.fail != nil {
+		if err := b.fail(batch); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]int, len(batch))
+	for i, n := range batch {
+		out[i] = 10 * n
+	}
+	return out, nil
+}
+
+func (b *batches) coalescer(flights, maxItems int) *commands.Coalescer[int, int] {
+	return commands.NewCoalescer(flights, maxItems, b.run, func(err error) bool { return errors.Is(err, errBad) })
+}
+
+// submitAll submits 0 to n-1 in order, and waits for all answers.
+func submitAll(t *testing.T, c *commands.Coalescer[int, int], n int) (errs map[int]error) {
+	t.Helper()
+	var (
+		wg sync.WaitGroup
+		mu sync.Mutex
+	)
+	errs = map[int]error{}
+	for i := range n {
+		wg.Go(func() {
+			res, err := c.Submit(t.Context(), i)
+			if err == nil {
+				assert.Equal(t, 10*i, res)
+				return
+			}
+			mu.Lock()
+			errs[i] = err
+			mu.Unlock()
+		})
+		synctest.Wait()
+	}
+	wg.Wait()
+	return errs
+}
+
+func TestCoalescerGathersWhileInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b batches
+		start := time.Now()
+		require.Empty(t, submitAll(t, b.coalescer(1, 100), 10))
+		require.Equal(t, [][]int{{0}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}, b.ran)
+		require.Equal(t, 2*time.Second, time.Since(start), "a lone request leaves at once")
+	})
+}
+
+func TestCoalescerBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b batches
+		require.Empty(t, submitAll(t, b.coalescer(2, 3), 10))
+		require.Equal(t, [][]int{{0}, {1}}, b.ran[:2])
+		require.Equal(t, 2, b.most, "no more batches than flights at once")
+		for _, batch := range b.ran {
+			require.LessOrEqual(t, len(batch), 3)
+		}
+		require.Len(t, slices.Concat(b.ran...), 10)
+	})
+}
+
+func TestCoalescerBadItemFailsAlone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := batches{fail: func(batch []int) error {
+			if slices.Contains(batch, 3) {
+				return errBad
+			}
+			return nil
+		}}
+		errs := submitAll(t, b.coalescer(1, 100), 6)
+		require.Equal(t, map[int]error{3: errBad}, errs)
+		require.Equal(t, [][]int{{0}, {1, 2, 3, 4, 5}, {1}, {2}, {3}, {4}, {5}}, b.ran)
+	})
+}
+
+func TestCoalescerInseparableErrorFailsAll(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := errors.New("connection lost")
+		b := batches{fail: func(batch []int) error {
+			if len(batch) > 1 {
+				return lost
+			}
+			return nil
+		}}
+		errs := submitAll(t, b.coalescer(1, 100), 3)
+		require.Equal(t, map[int]error{1: lost, 2: lost}, errs)
+		require.Equal(t, [][]int{{0}, {1, 2}}, b.ran, "nothing runs twice")
+	})
+}
+
+func TestCoalescerCancelledCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var b batches
+		c := b.coalescer(1, 100)
+		flying, stopFlying := context.WithCancel(t.Context())
+		waiting, stopWaiting := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		submit := func(ctx context.Context, n int, want error) {
+			wg.Go(func() {
+				_, err := c.Submit(ctx, n)
+				assert.ErrorIs(t, err, want)
+			})
+			synctest.Wait()
+		}
+		submit(flying, 1, context.Canceled)
+		submit(waiting, 2, context.Canceled)
+		submit(t.Context(), 3, nil)
+		stopFlying()
+		stopWaiting()
+		wg.Wait()
+		require.Equal(t, [][]int{{1}, {3}}, b.ran, "who is on its way goes on, who waits is withdrawn")
+		_, err := c.Submit(flying, 4)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}

@@ -1,0 +1,4 @@
+package queries
+
+// HistorySQL is for looking at its plan.
+const HistorySQL = historySQL

@@ -1,0 +1,253 @@
+package queries_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"leat/commands"
+	"leat/eventstore"
+	"leat/queries"
+)
+
+func kindsOf(events []queries.Event) string {
+	names := make([]string, len(events))
+	for i, e := range events {
+		names[i] = strings.TrimPrefix(string(e.Kind), "message.")
+	}
+	return strings.Join(names, " ")
+}
+
+// G6: from any message id the whole history, and the state that it ends in.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	b := running(t)
+	b.declare("q", commands.ChannelSpec{Policy: commands.PolicyPatch{
+		Retry: commands.RetryPatch{BaseDelay: new(time.Millisecond)}, Lease: new(time.Minute),
+	}})
+	b.declare("expiring", commands.ChannelSpec{Policy: commands.PolicyPatch{DeadLetterExpired: new(true)}})
+	ctx := t.Context()
+	settle := func(r []string) commands.SettleRequest {
+		return commands.SettleRequest{Queue: "q", Actor: "worker", Receipts: r}
+	}
+
+	for name, test := range map[string]struct {
+		act   func() eventstore.MessageID
+		kinds string
+		state queries.State
+	}{
+		"acked": {func() eventstore.MessageID {
+			id := b.publish("q", numbered(1)...)[0]
+			b.ack("q", b.poll("q", 1))
+			return id
+		}, "published delivered acked", queries.Acked},
+		"discarded after retry, extension and release": {func() eventstore.MessageID {
+			id := b.publish("q", numbered(1)...)[0]
+			b.nack("q", b.poll("q", 1), "retry", "")
+			r := b.poll("q", 1)
+			_, _, err := b.broker.Extend(ctx, commands.ExtendRequest{SettleRequest: settle(r)})
+			require.NoError(t, err)
+			_, err = b.broker.Release(ctx, settle(r))
+			require.NoError(t, err)
+			b.nack("q", b.poll("q", 1), "discard", "")
+			return id
+		}, "published delivered retried delivered extended released delivered discarded", queries.Discarded},
+		"purged": {func() eventstore.MessageID {
+			id := b.publish("q", numbered(1)...)[0]
+			_, err := b.broker.Purge(ctx, "q", "")
+			require.NoError(t, err)
+			return id
+		}, "published purged", queries.Purged},
+		"delayed": {func() eventstore.MessageID {
+			return b.publish("q", commands.Message{Payload: []byte("1"), Delay: time.Hour})[0]
+		}, "published", queries.Delayed},
+		"expired": {func() eventstore.MessageID {
+			return b.publish("q", commands.Message{Payload: []byte("1"), TTL: time.Millisecond})[0]
+		}, "published expired", queries.Expired},
+		"expired and dead": {func() eventstore.MessageID {
+			return b.publish("expiring", commands.Message{Payload: []byte("1"), TTL: time.Millisecond})[0]
+		}, "published expired dead_lettered", queries.Dead},
+		"lease expired": {func() eventstore.MessageID {
+			id := b.publish("q", commands.Message{Payload: []byte("1"), RoutingKey: "lease"})[0]
+			_, err := b.broker.Poll(ctx, commands.PollRequest{
+				Queue: "q", Max: 1, Lease: 100 * time.Millisecond, RoutingKeys: []string{"lease"}, Wait: time.Second,
+			})
+			require.NoError(t, err)
+			return id
+		}, "published delivered lease_expired", queries.Ready},
+	} {
+		// In turn, since they share a queue.
+		id := test.act()
+		var events []queries.Event
+		require.Eventually(t, func() bool {
+			var err error
+			events, err = b.History(ctx, id)
+			return err == nil && kindsOf(events) == test.kinds
+		}, patience, 10*time.Millisecond, "%s: %s", name, kindsOf(events))
+		require.Eventually(t, func() bool {
+			m, err := b.Message(ctx, id)
+			return err == nil && m.State == test.state
+		}, patience, 10*time.Millisecond, name)
+		if test.state == queries.Ready {
+			_, err := b.broker.Purge(ctx, "q", "")
+			require.NoError(t, err)
+		}
+	}
+}
+
+func TestMessageInFlight(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	id := b.publish("q", commands.Message{Payload: []byte("{ }"), RoutingKey: "k", Priority: 3, ContentType: "a/b", Headers: []byte(`{"H":1}`)})[0]
+	receipt, err := eventstore.ParseReceipt(b.poll("q", 1)[0])
+	require.NoError(t, err)
+	m, err := b.Message(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, queries.InFlight, m.State)
+	require.Equal(t, receipt.Delivery, m.Delivery)
+	require.Equal(t, "worker", m.Owner)
+	require.NotNil(t, m.LeaseUntil)
+	require.Equal(t, 1, m.Attempts)
+	require.Equal(t, []any{"q", "k", 3, "a/b", "{ }"}, []any{m.Channel, m.RoutingKey, m.Priority, m.ContentType, string(m.Payload)})
+
+	require.NoError(t, b.broker.DeleteChannel(t.Context(), "", "q", true))
+	m, err = b.Message(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, queries.Deleted, m.State)
+}
+
+// The history of a message that ended is as cheap as it was then, however much
+// came after it.
+func TestHistoryStopsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	id := b.publish("q", numbered(1)...)[0]
+	b.ack("q", b.poll("q", 1))
+	for range 50 {
+		b.publish("q", numbered(2)...)
+		b.ack("q", b.poll("q", 2))
+	}
+	var scanned int
+	rows, err := b.pool.Query(t.Context(), "explain (analyze, timing off, summary off) "+queries.HistorySQL, id)
+	require.NoError(t, err)
+	var plan strings.Builder
+	for rows.Next() {
+		var line string
+		require.NoError(t, rows.Scan(&line))
+		plan.WriteString(line + "\n")
+		if strings.Contains(line, "Rows Removed by Filter") && !strings.HasSuffix(line, ": 0") {
+			scanned++
+		}
+	}
+	require.NoError(t, rows.Err())
+	require.Contains(t, plan.String(), "channel_id_position_idx")
+	require.Zero(t, scanned, "%s", plan.String())
+}
+
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	b.declare("other", commands.ChannelSpec{})
+	published := b.publish("q", numbered(10)...)
+	b.publish("other", numbered(1)...)
+	b.ack("q", b.poll("q", 10))
+	ctx := t.Context()
+
+	all, next, err := b.Events(ctx, queries.EventsFilter{})
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, "channel.declared channel.declared "+strings.Repeat("published ", 11)+"delivered acked", kindsOf(all))
+	require.Equal(t, "q", all[2].Channel)
+
+	middle := all[7].At
+	for name, test := range map[string]struct {
+		filter queries.EventsFilter
+		n      int
+	}{
+		"from and to":   {queries.EventsFilter{From: all[3].Position, To: all[5].Position}, 3},
+		"beyond":        {queries.EventsFilter{From: 1 << 60}, 0},
+		"channel":       {queries.EventsFilter{Channel: "other"}, 2},
+		"kinds":         {queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessageAcked, eventstore.ChannelDeclared}}, 3},
+		"message":       {queries.EventsFilter{MessageID: published[4]}, 3},
+		"actor":         {queries.EventsFilter{Actor: "worker"}, 1},
+		"all of them":   {queries.EventsFilter{Actor: "worker", Channel: "q", Kinds: []eventstore.Kind{eventstore.MessageDelivered}}, 1},
+		"long ago":      {queries.EventsFilter{Until: time.Unix(0, 0)}, 0},
+		"in the future": {queries.EventsFilter{Since: time.Now().Add(time.Hour)}, 0},
+		"ever":          {queries.EventsFilter{Since: time.Unix(0, 0), Until: time.Now().Add(time.Hour)}, len(all)},
+	} {
+		page, _, err := b.Events(ctx, test.filter)
+		require.NoError(t, err)
+		require.Len(t, page, test.n, name)
+	}
+	early, _, err := b.Events(ctx, queries.EventsFilter{Until: middle})
+	require.NoError(t, err)
+	late, _, err := b.Events(ctx, queries.EventsFilter{Since: middle})
+	require.NoError(t, err)
+	require.Len(t, append(early, late...), len(all))
+
+	var paged []queries.Event
+	filter := queries.EventsFilter{Limit: 4}
+	for {
+		page, next, err := b.Events(ctx, filter)
+		require.NoError(t, err)
+		paged = append(paged, page...)
+		if filter.Cursor = next; next == "" {
+			break
+		}
+	}
+	require.Equal(t, all, paged)
+}
+
+// The bisection by time finds the same as a look at each event.
+func TestEventsByTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	// A log of 100 hours, with gaps in the positions.
+	_, err := b.pool.Exec(t.Context(), `
+		insert into leat.events (position, at, kind)
+		select 1000 + 7 * n, '2020-01-01'::timestamptz + n * interval '1 hour', 'channel.altered'
+		from generate_series(1, 100) n`)
+	require.NoError(t, err)
+	_, err = b.pool.Exec(t.Context(), "select setval('leat.position_seq', 5000)")
+	require.NoError(t, err)
+	start := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	hour := func(n float64) time.Time { return start.Add(time.Duration(n * float64(time.Hour))) }
+	for _, test := range []struct {
+		since, until float64
+		n            int
+	}{
+		{0, 1000, 100}, {1, 2, 1}, {1, 101, 100}, {0.5, 50.5, 50}, {99.5, 100.5, 1}, {100, 100, 0}, {101, 200, 0}, {42, 44, 2},
+	} {
+		page, _, err := b.Events(t.Context(), queries.EventsFilter{Since: hour(test.since), Until: hour(test.until), From: 1000})
+		require.NoError(t, err)
+		require.Len(t, page, test.n, "%v to %v", test.since, test.until)
+	}
+}
+
+// F26: a reader that goes on from where it was misses nothing that commits late.
+func TestEventsStopAtSettled(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	tx, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	early, err := b.broker.PublishTx(t.Context(), tx, commands.PublishRequest{Channel: "q", Messages: numbered(1)})
+	require.NoError(t, err)
+	late := b.publish("q", numbered(1)...)[0]
+
+	page, _, err := b.Events(t.Context(), queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessagePublished}})
+	require.NoError(t, err)
+	require.Empty(t, page, "the later message waits for the earlier one")
+	require.NoError(t, tx.Commit(t.Context()))
+	page, _, err = b.Events(t.Context(), queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessagePublished}})
+	require.NoError(t, err)
+	require.Len(t, page, 2)
+	require.EqualValues(t, early.Messages[0].MessageID, page[0].Position)
+	require.EqualValues(t, late, page[1].Position)
+}
