@@ -131,7 +131,7 @@ func TestF13F14Expiry(t *testing.T) {
 	pool := dbtest.New(t)
 	exec(t, pool, `select leat.declare_channel('q', 'queue', 'fifo', '{"dead_letter_expired": true}', 'test')`)
 	exec(t, pool, `select leat.publish('q', 'long', 'k', expires_at => clock_timestamp() + interval '1 hour')`)
-	exec(t, pool, `select leat.publish('q', 'short', 'k', expires_at => clock_timestamp() + interval '1 ms')`)
+	exec(t, pool, `select leat.publish('q', 'short', 'k', expires_at => clock_timestamp() + interval '1 second')`)
 	eventually(t, pool, "expired", `select reason from leat.dead_letters`)
 	require.Equal(t, []string{"long"}, texts(t, pool, `select convert_from(payload, 'UTF8') from leat.poll('q')`))
 	require.Equal(t, []string{"1"}, texts(t, pool, `select count(*)::text from leat.dead_letters`))

@@ -33,7 +33,7 @@ func busy(t *testing.T, pool *pgxpool.Pool) {
 	for _, queue := range []string{"s", "f"} {
 		exec(t, pool, `select leat.publish($1, convert_to(n::text, 'UTF8'), (n % 7)::text) from generate_series(1, 100) n`, queue)
 		exec(t, pool, `select leat.publish($1, 'x', 'later', deliver_at => clock_timestamp() + interval '1 hour')`, queue)
-		exec(t, pool, `select leat.publish($1, 'x', 'gone', expires_at => clock_timestamp() + interval '1 ms')`, queue)
+		exec(t, pool, `select leat.publish($1, 'x', 'gone', expires_at => clock_timestamp() + interval '500 ms')`, queue)
 		exec(t, pool, `create temp table got as select * from leat.poll($1, 40, consumer => 'c')`, queue)
 		exec(t, pool, `select leat.ack($1, array(select receipt from got order by message_id limit 10))`, queue)
 		exec(t, pool, `select leat.nack($1, array(select receipt from got order by message_id offset 10 limit 5))`, queue)
