@@ -35,14 +35,14 @@
 // # Failure handling
 //
 // FromPg makes an *Error with a stable Code of what PostgreSQL or the network
-// refused; every other package uses it. Read never holds a connection while its
-// caller looks at events.
+// refused; every other package uses it.
 //
 // # What it does not do
 //
 // It knows nothing about queues: commands append through SQL functions that
-// change the queue views in the same transaction.
+// change the queue views in the same transaction. Who reads the log brings a
+// statement of its own and stops at SettledPosition.
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, errors.go,
-// sqlstate.go, append.sql, store.go, read.go, partitions.go.
+// sqlstate.go, append.sql, store.go, partitions.go.
 package eventstore

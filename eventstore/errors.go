@@ -2,13 +2,15 @@ package eventstore
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Code names a kind of refusal, for programs. Codes are never renamed.
 type Code string
 
-// Every code there is. The last four come per receipt, inside an answer.
+// Every code there is; Codes lists them. The last three come per receipt,
+// inside an answer.
 const (
 	InvalidRequest      Code = "invalid_request"      // cannot be read at all
 	UnknownField        Code = "unknown_field"        // has a field that does not exist
@@ -36,6 +38,18 @@ const (
 	AlreadySettled Code = "already_settled" // settled in another way
 	ReceiptUnknown Code = "receipt_unknown" // never given out by this queue
 )
+
+var codes = []Code{
+	InvalidRequest, UnknownField, InvalidField, BatchEmpty, BatchTooLarge,
+	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
+	ChannelNotFound, ChannelConflict, ChannelNotEmpty, MessageNotFound,
+	DedupConflict, ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
+	MethodNotAllowed, NotFound, Internal,
+	LeaseLost, AlreadySettled, ReceiptUnknown,
+}
+
+// Codes lists all codes.
+func Codes() []Code { return slices.Clone(codes) }
 
 // Error is what every command and query answers when it refuses. Find it with
 // errors.As.

@@ -43,8 +43,3 @@ func ParseKind(s string) (Kind, error) {
 	}
 	return Kind(s), nil
 }
-
-// ends reports whether nothing happens to a message after an event of the kind.
-func (k Kind) ends() bool {
-	return k == MessageAcked || k == MessagePurged || k == MessageDiscarded
-}
