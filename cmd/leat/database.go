@@ -23,14 +23,6 @@ func functions() []fs.FS {
 	return []fs.FS{eventstore.SQL, projections.SQL, commands.SQL}
 }
 
-// env returns an environment variable's value, or fallback where it is unset.
-func env(name, fallback string) string {
-	if value := os.Getenv(name); value != "" {
-		return value
-	}
-	return fallback
-}
-
 // newLogger writes for people on a terminal and JSON elsewhere, to stderr.
 func newLogger() *slog.Logger {
 	if term.IsTerminal(int(os.Stderr.Fd())) {

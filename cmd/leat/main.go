@@ -3,7 +3,7 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,20 +18,42 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	if err := root().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "leat:", err)
-		os.Exit(exitCode(err))
-	}
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-func root() *cobra.Command {
+// run is the whole program but for the process it runs in; it returns the exit
+// code.
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	c := &cli{}
+	cmd := root(c)
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if ctx.Err() != nil && errorsOnlyOf(ctx, err) {
+		return exitInterrupted
+	}
+	c.complain(errs, err)
+	return exitCode(err)
+}
+
+func root(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "leat",
 		Short:         "An event-sourced message broker on PostgreSQL",
+		Long:          "An event-sourced message broker on PostgreSQL.\n\n" + exitCodes,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(serveCommand(), migrateCommand(), verifyCommand(), rebuildCommand(), urlCommand())
+	c.addFlags(cmd)
+	cmd.AddCommand(
+		serveCommand(c), migrateCommand(c), statusCommand(c), verifyCommand(c), rebuildCommand(c),
+	)
+	checkUsage(cmd)
 	return cmd
 }

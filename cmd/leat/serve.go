@@ -34,12 +34,11 @@ type serveConfig struct {
 	DirectURL   string // the same server without a transaction pooler; "" when DatabaseURL is direct
 }
 
-func serveCommand() *cobra.Command {
+func serveCommand(_ *cli) *cobra.Command {
 	var config serveConfig
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the broker, on a private PostgreSQL unless a database URL is given",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return serve(cmd.Context(), config, newLogger())
 		},

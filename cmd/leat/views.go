@@ -1,125 +1,95 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
+	"context"
 	"os"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"leat/api"
+	"leat/eventstore"
 	"leat/projections"
 )
 
-// errDifferent makes `leat verify` end with exit code 3.
-var errDifferent = errors.New("the queue views differ from the log: run leat rebuild")
-
-func exitCode(err error) int {
-	if errors.Is(err, errDifferent) {
-		return 3
-	}
-	return 1
+// keeper is who can verify and rebuild the queue views: a running broker, or
+// this process on the broker's database.
+type keeper interface {
+	Verify(ctx context.Context, fromCheckpoint bool, limit int) (api.VerifyResult, error)
+	Rebuild(ctx context.Context) (api.RebuildResult, error)
+	Close()
 }
 
-// database adds the flag that commands on the database itself share.
-func database(cmd *cobra.Command) *string {
-	return cmd.Flags().String("database-url", os.Getenv("LEAT_DATABASE_URL"), "the broker's database, direct (LEAT_DATABASE_URL)")
+// direct works on the database itself.
+type direct struct {
+	pool  *pgxpool.Pool
+	views viewsAPI
 }
 
-var errNoDatabase = errors.New("no database: give --database-url or LEAT_DATABASE_URL")
+// Verify compares the log with the live views.
+func (d direct) Verify(ctx context.Context, fromCheckpoint bool, limit int) (api.VerifyResult, error) {
+	differences, err := d.views.Verify(ctx, fromCheckpoint, limit)
+	return api.VerifyResult{Equal: len(differences) == 0, Differences: differences}, eventstore.FromPg(err)
+}
 
-func migrateCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "migrate",
-		Short: "Bring a database to this version's schema",
-		Args:  cobra.NoArgs,
-	}
-	url := database(cmd)
+// Rebuild makes the live views anew.
+func (d direct) Rebuild(ctx context.Context) (api.RebuildResult, error) {
+	began := time.Now()
+	messages, err := d.views.Rebuild(ctx)
+	return api.RebuildResult{Messages: messages, Took: api.Duration(time.Since(began))}, eventstore.FromPg(err)
+}
+
+// Close closes the connections.
+func (d direct) Close() { d.pool.Close() }
+
+// onViews adds the flag for the database, and makes of do what cobra runs.
+func (c *cli) onViews(cmd *cobra.Command, do func(ctx context.Context, k keeper, p printer) error) {
+	url := database(cmd, "; without it the broker is asked")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *url == "" {
-			return errNoDatabase
-		}
-		pool, err := open(cmd.Context(), *url, newLogger())
+		k, err := c.keeper(cmd, *url)
 		if err != nil {
 			return err
 		}
-		pool.Close()
-		return nil
+		defer k.Close()
+		return do(cmd.Context(), k, c.printer(cmd))
 	}
-	return cmd
 }
 
-func verifyCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "verify",
-		Short: "Compare the queue views with the log, message by message",
-		Long:  "Compare the queue views with the log, message by message. Changes nothing.\nExit code 3: they differ.",
-		Args:  cobra.NoArgs,
+// keeper takes the database where one is given; a flag counts more than a
+// variable of the environment.
+func (c *cli) keeper(cmd *cobra.Command, url string) (keeper, error) {
+	askBroker, askDatabase := cmd.Flags().Changed("url"), cmd.Flags().Changed("database-url")
+	if askBroker && askDatabase {
+		return nil, wrongUsage(cmd, "give --url or --database-url, not both")
 	}
-	url := database(cmd)
-	limit := cmd.Flags().Int("limit", 100, "show at most this many differences")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *url == "" {
-			return errNoDatabase
-		}
-		pool, err := connect(cmd.Context(), *url)
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		done := spin("verifying")
-		differences, err := projections.New(pool, newLogger()).Verify(cmd.Context(), false, *limit)
-		done()
-		if err != nil {
-			return err
-		}
-		for _, difference := range differences {
-			line, err := json.Marshal(map[string]any{
-				"messageId": difference.MessageID, "log": difference.Log, "view": difference.View,
-			})
-			if err != nil {
-				return err
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), string(line))
-		}
-		if len(differences) > 0 {
-			return errDifferent
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), "the queue views are what the log says")
-		return nil
+	if url == "" || askBroker {
+		return c.connect()
 	}
-	return cmd
+	pool, err := connect(cmd.Context(), url)
+	if err != nil {
+		return nil, err
+	}
+	return direct{pool, viewsAPI{projections.New(pool, newLogger())}}, nil
 }
 
-func rebuildCommand() *cobra.Command {
+func rebuildCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make the queue views anew from the log",
-		Args:  cobra.NoArgs,
+		Long:  "Make the queue views anew from the log. Polls and settlements wait meanwhile, publishes do not.",
 	}
-	url := database(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if *url == "" {
-			return errNoDatabase
-		}
-		pool, err := connect(cmd.Context(), *url)
-		if err != nil {
-			return err
-		}
-		defer pool.Close()
-		began := time.Now()
+	c.onViews(cmd, func(ctx context.Context, k keeper, p printer) error {
 		done := spin("rebuilding")
-		messages, err := projections.New(pool, newLogger()).Rebuild(cmd.Context())
+		result, err := k.Rebuild(ctx)
 		done()
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%d messages rebuilt in %s\n", messages, time.Since(began).Round(time.Millisecond))
-		return nil
-	}
+		return p.say(result, "%d messages rebuilt in %s", result.Messages, time.Duration(result.Took).Round(time.Millisecond))
+	})
 	return cmd
 }
 

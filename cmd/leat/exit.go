@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"leat/api"
+)
+
+// What a script can tell from the exit code.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitDifferent   = 3
+	exitNothing     = 4
+	exitRefused     = 5
+	exitInterrupted = 130 // as shells say it of SIGINT
+)
+
+const exitCodes = `Exit codes:
+  0    done
+  1    failed; the reason is on stderr, with the code of the HTTP API
+  2    wrong usage; nothing was tried
+  3    verify: the queue views differ from the log
+  4    nothing there: poll got no message; no such channel or message
+  5    done in part: some receipts, or some messages of --partial, were refused
+  130  interrupted`
+
+// exitError ends the program with a code of its own.
+type exitError struct {
+	code int
+	text string
+}
+
+func (e *exitError) Error() string { return e.text }
+
+var (
+	errDifferent    = &exitError{exitDifferent, "the queue views differ from the log: run leat rebuild"}
+	errNothing      = &exitError{exitNothing, "no message came"}
+	errSomeRefused  = &exitError{exitRefused, "some receipts were refused"}
+	errSomeRejected = &exitError{exitRefused, "some messages were refused"}
+)
+
+func exitCode(err error) int {
+	if e, ok := errors.AsType[*exitError](err); ok {
+		return e.code
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	if p, ok := errors.AsType[*api.Problem](err); ok && p.Status == http.StatusNotFound {
+		return exitNothing
+	}
+	return exitFailed
+}
+
+// errorsOnlyOf says whether an error is but the end of the context.
+func errorsOnlyOf(ctx context.Context, err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
+}
+
+// complain tells people, or with -o json programs, what went wrong.
+func (c *cli) complain(w io.Writer, err error) {
+	problem, refused := errors.AsType[*api.Problem](err)
+	if refused && c.output == jsonOutput {
+		if text, jsonErr := marshal(problem); jsonErr == nil {
+			fmt.Fprintf(w, "%s\n", text)
+			return
+		}
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		fmt.Fprintf(w, "leat: no broker answers at %s (%v)\n", c.url, dial.Err)
+		fmt.Fprintln(w, "  start one with: leat serve; or name another with --url or LEAT_URL")
+		return
+	}
+	fmt.Fprintln(w, "leat:", err)
+	if refused {
+		explain(w, problem)
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
+		usage.hint(w)
+	}
+}
+
+// explain lists the bad items of a refusal.
+func explain(w io.Writer, p *api.Problem) {
+	for _, item := range p.Errors {
+		fmt.Fprint(w, "  ")
+		if item.Index != nil {
+			fmt.Fprintf(w, "item %d: ", *item.Index)
+		}
+		if item.Field != "" {
+			fmt.Fprintf(w, "%s: ", item.Field)
+		}
+		fmt.Fprintf(w, "%s: %s\n", item.Code, item.Detail)
+	}
+	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
+		fmt.Fprintf(w, "  the broker's log has more under request %s\n", p.RequestID)
+	}
+}
