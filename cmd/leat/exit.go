@@ -80,18 +80,26 @@ func (c *cli) complain(w io.Writer, err error) {
 	}
 	fmt.Fprintln(w, "leat:", err)
 	if refused {
-		explain(w, problem)
+		_, lines := errors.AsType[*linesError](err)
+		explain(w, problem, lines)
 	}
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		usage.hint(w)
 	}
 }
 
-// explain lists the bad items of a refusal.
-func explain(w io.Writer, p *api.Problem) {
+// explain lists the bad items of a refusal, if the sentence before was not about
+// the only one. Lines count from 1, as editors have it.
+func explain(w io.Writer, p *api.Problem, lines bool) {
 	for _, item := range p.Errors {
+		if len(p.Errors) == 1 {
+			break
+		}
 		fmt.Fprint(w, "  ")
-		if item.Index != nil {
+		switch {
+		case item.Index != nil && lines:
+			fmt.Fprintf(w, "line %d: ", *item.Index+1)
+		case item.Index != nil:
 			fmt.Fprintf(w, "item %d: ", *item.Index)
 		}
 		if item.Field != "" {

@@ -40,7 +40,7 @@ func migrateCommand(c *cli) *cobra.Command {
 			From      int64 `json:"from"`
 			To        int64 `json:"to"`
 			Functions bool  `json:"functions"`
-		}{int64(result.From), int64(result.To), result.Functions}
+		}{result.From, result.To, result.Functions}
 		if result.From == result.To && !result.Functions {
 			return c.printer(cmd).say(answer, "the schema is at version %d already", result.To)
 		}

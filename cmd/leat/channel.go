@@ -1,0 +1,156 @@
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leat/api"
+)
+
+func channelCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "channel", Short: "List, declare, alter and delete channels"}
+	cmd.AddCommand(
+		channelListCommand(c), channelGetCommand(c), channelDeclareCommand(c),
+		channelAlterCommand(c), channelDeleteCommand(c),
+	)
+	return cmd
+}
+
+func channelListCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List all channels, with how many messages they hold",
+		RunE: c.remote(func(c *call) error {
+			channels, err := c.broker.Channels(c.ctx())
+			if err != nil {
+				return err
+			}
+			return c.print(api.ChannelList{Channels: channels}, func(t *table) {
+				t.row("CHANNEL", "MODE", "READY", "DELAYED", "IN FLIGHT", "DEAD", "OLDEST")
+				for _, channel := range channels {
+					n := countsOf(channel)
+					t.row(channel.Name, channel.Mode, n.Ready, n.Delayed, n.InFlight, n.Dead, age(n.OldestReadyAge))
+				}
+			})
+		}),
+	}
+}
+
+func channelGetCommand(c *cli) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get <channel>",
+		Short: "Show a channel: its policy, and how many messages it holds",
+		RunE: c.remote(func(c *call) error {
+			channel, err := c.broker.Channel(c.ctx(), c.args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(channel, func(t *table) { channelTable(t, channel) })
+		}),
+	}
+}
+
+func channelDeclareCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "declare <channel>",
+		Short: "Make a channel, or find that it exists with these settings",
+	}
+	kind := cmd.Flags().String("kind", "queue", "queue is all there is")
+	mode := cmd.Flags().String("mode", "standard", "standard, or fifo: in order within each routing key")
+	policy := addPolicyFlags(cmd)
+	cmd.RunE = c.remote(func(c *call) error {
+		spec := api.ChannelSpec{Kind: *kind, Mode: *mode, Policy: policy.patch(cmd)}
+		channel, err := c.broker.DeclareChannel(c.ctx(), c.args[0], spec)
+		if err != nil {
+			return err
+		}
+		return c.print(channel, func(t *table) { channelTable(t, channel) })
+	})
+	return cmd
+}
+
+func channelAlterCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "alter <channel>",
+		Short: "Change settings of a channel; those that are not given stay",
+	}
+	policy := addPolicyFlags(cmd)
+	cmd.RunE = c.remote(func(c *call) error {
+		patch := api.ChannelPatch{Policy: policy.patch(cmd)}
+		if patch == (api.ChannelPatch{}) {
+			return wrongUsage(cmd, "nothing to alter: give at least one setting")
+		}
+		channel, err := c.broker.AlterChannel(c.ctx(), c.args[0], patch)
+		if err != nil {
+			return err
+		}
+		return c.print(channel, func(t *table) { channelTable(t, channel) })
+	})
+	return cmd
+}
+
+func channelDeleteCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "delete <channel>",
+		Short: "Delete a channel; its history stays in the log",
+	}
+	force := cmd.Flags().Bool("force", false, "also when it holds messages")
+	cmd.RunE = c.remote(func(c *call) error {
+		if err := c.broker.DeleteChannel(c.ctx(), c.args[0], *force); err != nil {
+			return err
+		}
+		return c.say(struct{}{}, "%s is deleted", plain(c.args[0]))
+	})
+	return cmd
+}
+
+func channelTable(t *table, c api.Channel) {
+	t.row("channel", c.Name)
+	t.row("kind", c.Kind)
+	t.row("mode", c.Mode)
+	t.row("declared at", c.DeclaredAt)
+	t.row("epoch", c.Epoch)
+	if c.Counts != nil {
+		n := *c.Counts
+		t.row("ready", n.Ready)
+		t.row("delayed", n.Delayed)
+		t.row("in flight", n.InFlight)
+		t.row("dead", n.Dead)
+		t.row("oldest ready", age(n.OldestReadyAge))
+	}
+	policyTable(t, c.Policy)
+}
+
+func policyTable(t *table, p api.Policy) {
+	classes := make([]string, len(p.NonRetryable))
+	for i, class := range p.NonRetryable {
+		classes[i] = plain(class)
+	}
+	t.row("lease", p.Lease)
+	t.row("max deliveries", p.MaxDeliveries)
+	t.row("retry strategy", p.Retry.Strategy)
+	t.row("base delay", p.Retry.BaseDelay)
+	t.row("max delay", p.Retry.MaxDelay)
+	t.row("jitter", p.Retry.Jitter)
+	t.row("non-retryable", orNone(strings.Join(classes, ", ")))
+	t.row("dead-letter expired", p.DeadLetterExpired)
+	t.row("dedup window", p.DedupWindow)
+	t.row("priority ageing", p.PriorityAgeing)
+}
+
+func countsOf(c api.Channel) api.Counts {
+	if c.Counts == nil {
+		return api.Counts{}
+	}
+	return *c.Counts
+}
+
+// age is a duration that nobody reads to the nanosecond.
+func age(d api.Duration) string {
+	if d == 0 {
+		return none
+	}
+	return time.Duration(d).Round(time.Millisecond).String()
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"leat/api"
+	"leat/api/client"
+)
+
+// pageFlags choose messages of a queue.
+type pageFlags struct {
+	filter client.MessagesFilter
+	key    string
+}
+
+func addPageFlags(cmd *cobra.Command) *pageFlags {
+	p := &pageFlags{}
+	flags := cmd.Flags()
+	flags.StringVarP(&p.key, "key", "k", "", "only messages of this routing key")
+	flags.IntVarP(&p.filter.Limit, "limit", "n", 100, "at most this many, 1 to 1000")
+	flags.StringVar(&p.filter.Cursor, "cursor", "", "go on where the page before ended")
+	flags.BoolVar(&p.filter.NoPayload, "no-payload", false, "leave payloads out")
+	return p
+}
+
+func (p *pageFlags) read(cmd *cobra.Command) (client.MessagesFilter, error) {
+	if p.filter.Limit < 1 || p.filter.Limit > 1000 {
+		return p.filter, wrongUsage(cmd, "--limit must be from 1 to 1000")
+	}
+	p.filter.RoutingKey = given(cmd, "key", &p.key)
+	return p.filter, nil
+}
+
+// more says on the last line of a table how to get the next page.
+func more(t *table, cursor string) {
+	if cursor != "" {
+		t.row("there are more: --cursor " + cursor)
+	}
+}
+
+func peekCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "peek <queue>",
+		Short: "Look at the messages of a queue without taking any",
+	}
+	page := addPageFlags(cmd)
+	cmd.Flags().StringVar(&page.filter.State, "state", "", "only ready, delayed, inFlight or dead ones")
+	cmd.RunE = c.remote(func(c *call) error {
+		filter, err := page.read(cmd)
+		if err != nil {
+			return err
+		}
+		found, err := c.broker.Messages(c.ctx(), c.args[0], filter)
+		if err != nil {
+			return err
+		}
+		return c.print(found, func(t *table) {
+			t.row("MESSAGE", "KEY", "PRIORITY", "STATE", "ATTEMPTS", "WHEN", "PAYLOAD")
+			for _, m := range found.Messages {
+				t.row(m.MessageID, plain(m.RoutingKey), m.Priority, m.State, m.Attempts, when(m), preview(m.Content))
+			}
+			more(t, found.NextCursor)
+		})
+	})
+	return cmd
+}
+
+// when is the time that matters in the state of a message.
+func when(m api.StoredMessage) string {
+	switch m.State {
+	case "delayed":
+		return "due " + cellText(m.DueAt)
+	case "inFlight":
+		return fmt.Sprintf("with %s until %s", orNone(m.Owner), cellText(m.LeaseUntil))
+	case "dead":
+		return "died " + cellText(m.DiedAt)
+	default:
+		return "published " + cellText(m.PublishedAt)
+	}
+}
+
+func dlqCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "dlq", Short: "Look at dead letters"}
+	cmd.AddCommand(dlqListCommand(c))
+	return cmd
+}
+
+func dlqListCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list <queue>",
+		Short: "List the dead letters of a queue, with their reasons",
+	}
+	page := addPageFlags(cmd)
+	cmd.Flags().StringVar(&page.filter.Reason, "reason", "", "only rejected, non_retryable, retries_exhausted or expired ones")
+	cmd.RunE = c.remote(func(c *call) error {
+		filter, err := page.read(cmd)
+		if err != nil {
+			return err
+		}
+		found, err := c.broker.DeadLetters(c.ctx(), c.args[0], filter)
+		if err != nil {
+			return err
+		}
+		return c.print(found, func(t *table) {
+			t.row("MESSAGE", "KEY", "ATTEMPTS", "DIED AT", "REASON", "PAYLOAD")
+			for _, m := range found.DeadLetters {
+				t.row(m.MessageID, plain(m.RoutingKey), m.Attempts, m.DiedAt, reasonText(m.Reason, m.Detail, m.ErrorClass), preview(m.Content))
+			}
+			more(t, found.NextCursor)
+		})
+	})
+	return cmd
+}
+
+// reasonText is why a message failed: the broker's reason, what the consumer
+// said, and how it classed it.
+func reasonText(reason, detail, class string) string {
+	text := reason
+	if detail != "" {
+		if text != "" {
+			text += ": "
+		}
+		text += plain(detail)
+	}
+	if class != "" {
+		text += " [" + plain(class) + "]"
+	}
+	if text == "" {
+		return none
+	}
+	return text
+}

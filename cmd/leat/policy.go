@@ -1,0 +1,62 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"leat/api"
+)
+
+// policyFlags are the settings of a channel.
+type policyFlags struct {
+	lease, baseDelay, maxDelay, dedupWindow, priorityAgeing time.Duration
+
+	maxDeliveries     int
+	strategy          string
+	jitter            float64
+	nonRetryable      []string
+	deadLetterExpired bool
+}
+
+func addPolicyFlags(cmd *cobra.Command) *policyFlags {
+	p := &policyFlags{}
+	flags := cmd.Flags()
+	flags.DurationVar(&p.lease, "lease", 30*time.Second, "how long a consumer may hold a message that it polled without saying")
+	flags.IntVar(&p.maxDeliveries, "max-deliveries", 5, "after so many failed deliveries a message is dead")
+	flags.StringVar(&p.strategy, "retry-strategy", "exponential", "how the delay grows: exponential or fixed")
+	flags.DurationVar(&p.baseDelay, "base-delay", time.Second, "before the second delivery")
+	flags.DurationVar(&p.maxDelay, "max-delay", 30*time.Second, "bound of the delay")
+	flags.Float64Var(&p.jitter, "jitter", 0.2, "how much of the delay is left to chance, 0 to 1")
+	flags.StringArrayVar(&p.nonRetryable, "non-retryable", nil, "error class that makes a message dead at once; once for each")
+	flags.BoolVar(&p.deadLetterExpired, "dead-letter-expired", false, "whether expired messages become dead letters")
+	flags.DurationVar(&p.dedupWindow, "dedup-window", 10*time.Minute, "how long a dedup id is remembered")
+	flags.DurationVar(&p.priorityAgeing, "priority-ageing", 0, "how much waiting is worth one step of priority; 0 is strict priority")
+	return p
+}
+
+// patch is what was given on the command line.
+func (p *policyFlags) patch(cmd *cobra.Command) api.PolicyPatch {
+	return api.PolicyPatch{
+		Lease:         (*api.Duration)(given(cmd, "lease", &p.lease)),
+		MaxDeliveries: given(cmd, "max-deliveries", &p.maxDeliveries),
+		Retry: api.RetryPatch{
+			Strategy:  given(cmd, "retry-strategy", &p.strategy),
+			BaseDelay: (*api.Duration)(given(cmd, "base-delay", &p.baseDelay)),
+			MaxDelay:  (*api.Duration)(given(cmd, "max-delay", &p.maxDelay)),
+			Jitter:    given(cmd, "jitter", &p.jitter),
+		},
+		NonRetryable:      given(cmd, "non-retryable", &p.nonRetryable),
+		DeadLetterExpired: given(cmd, "dead-letter-expired", &p.deadLetterExpired),
+		DedupWindow:       (*api.Duration)(given(cmd, "dedup-window", &p.dedupWindow)),
+		PriorityAgeing:    (*api.Duration)(given(cmd, "priority-ageing", &p.priorityAgeing)),
+	}
+}
+
+// given is the value of a flag, or nil where the command line does not have it.
+func given[T any](cmd *cobra.Command, name string, value *T) *T {
+	if !cmd.Flags().Changed(name) {
+		return nil
+	}
+	return value
+}
