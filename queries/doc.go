@@ -8,6 +8,8 @@
 //     list (TestLostViews).
 //   - Events stops at the settled position, so a reader that goes on from its
 //     last position misses no event that commits late (TestEventsStopAtSettled).
+//   - A page of Events looks at a bounded part of the log, however little its
+//     filter chooses (TestEventsLookAtABoundedPart).
 //   - Cursors name the last message or position seen, not a count: what changes
 //     meanwhile makes no page skip or repeat what stayed (TestPagesAreStable).
 //
@@ -17,7 +19,8 @@
 //	Messages, DeadLetters  leat.queue_runs, payloads from leat.events by id
 //	Message, History       leat.events: the publish, then batch events of its
 //	                       channel that name it, up to the one that ends it
-//	Events                 leat.events in order of position
+//	Events                 leat.events in order of position; times are looked up
+//	                       by bisection over the primary key
 //	Status                 the server, the sequence, pg_stat_activity
 //
 // There is one file per question. A page of a queue costs no more than its

@@ -3,6 +3,7 @@ package queries
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,14 @@ type EventsFilter struct {
 }
 
 const eventsSQL = `-- queries.Events
-select ` + eventColumns + `,
+` + chosenSQL + endOfChosenSQL
+
+// Batch events of channels have an index, events_batches.
+const batchEventsSQL = `-- queries.batchEvents
+` + chosenSQL + `
+          and e.message_ids is not null` + endOfChosenSQL
+
+const chosenSQL = `select ` + eventColumns + `,
        e.total
 from (
     select p.*,
@@ -38,18 +46,16 @@ from (
           and ($4::timestamptz is null or e.at < $4)
           and ($5::integer[] is null or e.channel_id = any ($5))
           and ($6::text[] is null or e.kind = any ($6::text[]::leat.event_kind[]))
-          and ($7::bigint is null or e.position = $7 or $7 = any (e.message_ids))
-          and ($8::text is null or e.actor = $8)
+          and ($7::text is null or e.actor = $7)`
+
+const endOfChosenSQL = `
         order by e.position
-        limit $9
+        limit $8
     ) p
 ) e
 left join leat.channels c on c.id = e.channel_id
-where coalesce(e.before, 0) < $10
+where coalesce(e.before, 0) < $9
 order by e.position`
-
-const settledSQL = `-- queries.settled
-select leat.settled_position()`
 
 const channelIDsSQL = `-- queries.channelIDs
 select c.id
@@ -57,7 +63,8 @@ from leat.channels c
 where c.name = $1`
 
 // Events reads a page of the log, up to the settled position. The second result
-// is the cursor of the next page, "" on the last.
+// is the cursor of the next page, "" on the last. What a page looks at is
+// bounded: one of a filter that chooses little may be empty and not the last.
 func (q *Queries) Events(ctx context.Context, f EventsFilter) (page []Event, next string, err error) {
 	after, limit, err := checkPage(f.Cursor, f.Limit)
 	if err != nil {
@@ -66,96 +73,99 @@ func (q *Queries) Events(ctx context.Context, f EventsFilter) (page []Event, nex
 	if err := errors.Join(checkText("channel", f.Channel), checkText("actor", f.Actor)); err != nil {
 		return nil, "", err
 	}
-	rows, err := q.events(ctx, f, after, limit)
+	f.From = max(f.From, eventstore.Position(after)+1)
+	page, next, err = q.events(ctx, f, limit)
+	return page, next, wrap(err, "read the log")
+}
+
+func (q *Queries) events(ctx context.Context, f EventsFilter, limit int) (page []Event, next string, err error) {
+	low, high, err := q.span(ctx, f)
 	if err != nil {
-		return nil, "", wrap(err, "read the log")
+		return nil, "", err
+	}
+	channels, err := q.channelsNamed(ctx, f.Channel)
+	if err != nil || low > high {
+		return nil, "", err
+	}
+	if f.MessageID != 0 {
+		return q.eventsOfMessage(ctx, f, low, high, channels, limit)
+	}
+	end := high
+	if f.chooses() {
+		if end, err = q.windowEnd(ctx, f, channels, low, high); err != nil {
+			return nil, "", err
+		}
+	}
+	sql := eventsSQL
+	if f.onlyBatches() {
+		sql = batchEventsSQL
+	}
+	rows, err := collect(ctx, q.pool, withTotal(scanSizedEvent), sql, low, end, optionalTime(f.Since), optionalTime(f.Until),
+		channels, kindNames(f.Kinds), optional(f.Actor), limit+1, pageBytes)
+	if err != nil {
+		return nil, "", err
 	}
 	page, next = cut(rows, limit, func(e Event) int64 { return int64(e.Position) })
+	if next == "" && end < high {
+		next = cursor(end).String()
+	}
 	return page, next, nil
 }
 
-func (q *Queries) events(ctx context.Context, f EventsFilter, after cursor, limit int) ([]sized[Event], error) {
-	low := max(f.From, eventstore.Position(after)+1, eventstore.Position(f.MessageID), 1)
-	high, err := q.number(ctx, settledSQL)
+// channelsNamed are the channels that have the name, or had it; none for "".
+func (q *Queries) channelsNamed(ctx context.Context, name string) ([]eventstore.ChannelID, error) {
+	if name == "" {
+		return nil, nil
+	}
+	channels, err := collect(ctx, q.pool, pgx.RowTo[eventstore.ChannelID], channelIDsSQL, name)
+	if err == nil && len(channels) == 0 {
+		return nil, channelNotFound(name)
+	}
+	return channels, err
+}
+
+// eventsOfMessage chooses from the history of a message, which is short.
+func (q *Queries) eventsOfMessage(
+	ctx context.Context, f EventsFilter, low, high eventstore.Position, channels []eventstore.ChannelID, limit int,
+) (page []Event, next string, err error) {
+	history, err := q.history(ctx, f.MessageID)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if f.To > 0 {
-		high = min(high, f.To)
-	}
-	if low, high, err = q.between(ctx, f, low, high); err != nil || low > high {
-		return nil, err
-	}
-	var channels []eventstore.ChannelID
-	if f.Channel != "" {
-		channels, err = collect(ctx, q.pool, pgx.RowTo[eventstore.ChannelID], channelIDsSQL, f.Channel)
-		if err != nil {
-			return nil, err
+	for _, e := range history {
+		if e.Position < low || e.Position > high || !f.takes(e, channels) {
+			continue
 		}
-		if len(channels) == 0 {
-			return nil, channelNotFound(f.Channel)
+		if len(page) == limit {
+			return page, cursor(page[limit-1].Position).String(), nil
 		}
+		page = append(page, e)
 	}
-	return collect(ctx, q.pool, withTotal(scanSizedEvent), eventsSQL, low, high, optionalTime(f.Since), optionalTime(f.Until),
-		channels, kindNames(f.Kinds), optionalID(f.MessageID), optional(f.Actor), limit+1, pageBytes)
+	return page, "", nil
 }
 
-// between narrows the positions by the times. Times follow positions but for
-// the moment between the two draws, hence the slack.
-func (q *Queries) between(ctx context.Context, f EventsFilter, low, high eventstore.Position) (from, to eventstore.Position, err error) {
-	const slack = 10 * time.Second
-	from, to = low, high
-	if !f.Since.IsZero() {
-		if from, err = q.firstSince(ctx, f.Since.Add(-slack), low, high); err != nil {
-			return 0, 0, err
-		}
-	}
-	if !f.Until.IsZero() {
-		if to, err = q.firstSince(ctx, f.Until.Add(slack), from, high); err != nil {
-			return 0, 0, err
-		}
-	}
-	return from, min(to, high), nil
+// takes is what eventsSQL says of an event, but for its position.
+func (f EventsFilter) takes(e Event, channels []eventstore.ChannelID) bool {
+	return (f.Since.IsZero() || !e.At.Before(f.Since)) &&
+		(f.Until.IsZero() || e.At.Before(f.Until)) &&
+		(f.Channel == "" || slices.Contains(channels, e.ChannelID)) &&
+		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
+		(f.Actor == "" || e.Actor == f.Actor)
 }
 
-const probeSQL = `-- queries.firstSince
-select e.position, e.at
-from leat.events e
-where e.position between $1 and $2
-order by e.position
-limit 1`
+// chooses reports whether there may be much between two events of the choice.
+func (f EventsFilter) chooses() bool { return f.Channel != "" || len(f.Kinds) > 0 || f.Actor != "" }
 
-// firstSince bisects for the first position in low..high that is not older than
-// at; high + 1 when there is none.
-func (q *Queries) firstSince(ctx context.Context, at time.Time, low, high eventstore.Position) (eventstore.Position, error) {
-	end := high + 1
-	for low < end {
-		middle := low + (end-low)/2
-		found, when, err := q.probe(ctx, middle, end-1)
-		switch {
-		case err != nil:
-			return 0, err
-		case found == 0 || !when.Before(at):
-			end = middle
+// onlyBatches reports whether the choice is of batch events of a channel.
+func (f EventsFilter) onlyBatches() bool {
+	return f.Channel != "" && len(f.Kinds) > 0 && !slices.ContainsFunc(f.Kinds, func(k eventstore.Kind) bool {
+		switch k {
+		case eventstore.MessagePublished, eventstore.ChannelDeclared, eventstore.ChannelAltered, eventstore.ChannelDeleted:
+			return true
 		default:
-			low = found + 1
+			return false
 		}
-	}
-	return low, nil
-}
-
-// probe finds the first event in low..high; position 0 when there is none.
-func (q *Queries) probe(ctx context.Context, low, high eventstore.Position) (found eventstore.Position, at time.Time, err error) {
-	err = q.pool.QueryRow(ctx, probeSQL, low, high).Scan(&found, &at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, time.Time{}, nil
-	}
-	return found, at, err
-}
-
-func (q *Queries) number(ctx context.Context, sql string) (n eventstore.Position, err error) {
-	err = q.pool.QueryRow(ctx, sql).Scan(&n)
-	return n, err
+	})
 }
 
 func optionalTime(t time.Time) *time.Time {
@@ -163,13 +173,6 @@ func optionalTime(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
-}
-
-func optionalID(id eventstore.MessageID) *eventstore.MessageID {
-	if id == 0 {
-		return nil
-	}
-	return &id
 }
 
 func kindNames(kinds []eventstore.Kind) []string {

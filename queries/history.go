@@ -70,7 +70,7 @@ const eventColumns = `e.position,
 
 // History is every event that names a message, in order.
 func (q *Queries) History(ctx context.Context, id eventstore.MessageID) ([]Event, error) {
-	events, err := collect(ctx, q.pool, scanEvent, historySQL, id)
+	events, err := q.history(ctx, id)
 	if err != nil {
 		return nil, wrap(err, "read history of message %d", id)
 	}
@@ -78,6 +78,11 @@ func (q *Queries) History(ctx context.Context, id eventstore.MessageID) ([]Event
 		return nil, messageNotFound(id)
 	}
 	return events, nil
+}
+
+// history is empty when there is no such message.
+func (q *Queries) history(ctx context.Context, id eventstore.MessageID) ([]Event, error) {
+	return collect(ctx, q.pool, scanEvent, historySQL, id)
 }
 
 func messageNotFound(id eventstore.MessageID) *eventstore.Error {

@@ -230,6 +230,66 @@ func TestEventsByTime(t *testing.T) {
 	}
 }
 
+// An event that waited for a lock is older than its neighbours, and misleads
+// nobody.
+func TestEventsByTimeOfAWaiter(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.pool.Exec(t.Context(), `
+		insert into leat.events (position, at, kind)
+		select n, '2020-01-01'::timestamptz + n * interval '1 s' - case when n % 64 = 0 then interval '50 s' else '0' end, 'channel.altered'
+		from generate_series(1, 4096) n`)
+	require.NoError(t, err)
+	_, err = b.pool.Exec(t.Context(), "select setval('leat.position_seq', 4096)")
+	require.NoError(t, err)
+	start := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, second := range []int{1, 64, 1000, 2047, 2048, 2049, 4000} {
+		at := start.Add(time.Duration(second) * time.Second)
+		var want int
+		require.NoError(t, b.pool.QueryRow(t.Context(), "select count(*) from leat.events where at >= $1 and at < $1 + interval '90 s'", at).Scan(&want))
+		page, _, err := b.Events(t.Context(), queries.EventsFilter{Since: at, Until: at.Add(90 * time.Second)})
+		require.NoError(t, err)
+		require.Len(t, page, want, "second %d", second)
+	}
+}
+
+// No page of a long log takes long, whatever is looked for: pages that found
+// nothing say where to go on.
+func TestEventsLookAtABoundedPart(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	_, err := b.pool.Exec(t.Context(), `
+		insert into leat.events (position, kind, channel_id, actor, message_ids)
+		select n, 'message.acked', 1, case when n % 60000 = 0 then 'rare' end, array[n]
+		from generate_series(1001, 121000) n`)
+	require.NoError(t, err)
+	_, err = b.pool.Exec(t.Context(), "select setval('leat.position_seq', 121000); update leat.channels set id = 1")
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		filter queries.EventsFilter
+		pages  int
+	}{
+		"log":     {queries.EventsFilter{Actor: "rare"}, 3},
+		"batches": {queries.EventsFilter{Actor: "rare", Channel: "q", Kinds: []eventstore.Kind{eventstore.MessageAcked}}, 12},
+	} {
+		var positions []eventstore.Position
+		pages := 1
+		for ; ; pages++ {
+			page, next, err := b.Events(t.Context(), test.filter)
+			require.NoError(t, err)
+			for _, e := range page {
+				positions = append(positions, e.Position)
+			}
+			if test.filter.Cursor = next; next == "" {
+				break
+			}
+		}
+		require.Equal(t, []eventstore.Position{60_000, 120_000}, positions, name)
+		require.Equal(t, test.pages, pages, name)
+	}
+}
+
 // F26: a reader that goes on from where it was misses nothing that commits late.
 func TestEventsStopAtSettled(t *testing.T) {
 	t.Parallel()

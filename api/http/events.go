@@ -12,7 +12,7 @@ import (
 )
 
 var listEventsDoc = operation{
-	id: "listEvents", summary: "Read the log, up to the settled position; as NDJSON without an end of the page",
+	id: "listEvents", summary: "Read the log, up to the settled position: in pages, or all of it as NDJSON",
 	query: paging(
 		query[int64]("from", "first position"),
 		query[int64]("to", "last position"),
@@ -23,7 +23,7 @@ var listEventsDoc = operation{
 		query[int64]("messageId", "that name this message"),
 		query[string]("actor", "that this client caused")),
 	answers: []answer{
-		gives[api.EventPage](http.StatusOK, "A page of events."),
+		gives[api.EventPage](http.StatusOK, "A page of events. It looks at a bounded part of the log: while there is a nextCursor more may come, even after an empty page."),
 		{http.StatusOK, "All events of the choice, one a line, when Accept asks for it.", nil, ndjsonType},
 	},
 }
@@ -83,11 +83,11 @@ func kinds(q *values) (list []eventstore.Kind) {
 // first page decides the status; what breaks later breaks the connection.
 func (s *server) streamEvents(c *call, filter queries.EventsFilter) error {
 	left := filter.Limit
+	if left == 0 {
+		left = math.MaxInt
+	}
 	for first := true; ; first = false {
-		filter.Limit = queries.MaxLimit
-		if left > 0 {
-			filter.Limit = min(left, queries.MaxLimit)
-		}
+		filter.Limit = min(left, queries.MaxLimit)
 		events, next, err := s.Queries.Events(c.ctx(), filter)
 		if err != nil && first {
 			return err
