@@ -24,7 +24,11 @@
 // leat.unplaced in the statement that reads the log, so a publish that commits
 // later is placed later, never twice and never out of its key's order.
 //
+// Durable views (SetDurable, `leat serve --durable-views`) are logged tables: a
+// crash leaves them whole, and each change of theirs costs WAL
+// (TestDurableViewsSurviveACrash).
+//
 // # Reading order
 //
-// place.sql, lanes.sql, fold.sql, rebuild.sql, views.go.
+// place.sql, lanes.sql, fold.sql, rebuild.sql, durable.sql, views.go.
 package projections

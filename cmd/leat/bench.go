@@ -59,7 +59,7 @@ folder on the disk that matters: in memory, syncing costs nothing.`,
 		if err != nil {
 			return err
 		}
-		return c.printer(cmd).print(report, func(t *table) { benchTable(t, report) })
+		return c.printer(cmd).show(report, func(t *table) { benchTable(t, report) })
 	}
 	return cmd
 }

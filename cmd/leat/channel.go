@@ -27,7 +27,7 @@ func channelListCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(api.ChannelList{Channels: channels}, func(t *table) {
+			return c.show(api.ChannelList{Channels: channels}, func(t *table) {
 				t.row("CHANNEL", "MODE", "READY", "DELAYED", "IN FLIGHT", "DEAD", "OLDEST")
 				for _, channel := range channels {
 					n := countsOf(channel)
@@ -47,7 +47,7 @@ func channelGetCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(channel, func(t *table) { channelTable(t, channel) })
+			return c.show(channel, func(t *table) { channelTable(t, channel) })
 		}),
 	}
 }
@@ -66,7 +66,7 @@ func channelDeclareCommand(c *cli) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(channel, func(t *table) { channelTable(t, channel) })
+		return c.show(channel, func(t *table) { channelTable(t, channel) })
 	})
 	return cmd
 }
@@ -86,7 +86,7 @@ func channelAlterCommand(c *cli) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(channel, func(t *table) { channelTable(t, channel) })
+		return c.show(channel, func(t *table) { channelTable(t, channel) })
 	})
 	return cmd
 }

@@ -52,9 +52,10 @@ func root(c *cli) *cobra.Command {
 	}
 	c.addFlags(cmd)
 	cmd.AddCommand(
-		serveCommand(c), migrateCommand(c), statusCommand(c), verifyCommand(c), rebuildCommand(c),
+		serveCommand(), migrateCommand(c), statusCommand(c), verifyCommand(c), rebuildCommand(c),
 		channelCommand(c), publishCommand(c), pollCommand(c), ackCommand(c), nackCommand(c), extendCommand(c),
 		releaseCommand(c), peekCommand(c), purgeCommand(c), dlqCommand(c), messageCommand(c), traceCommand(c), replayCommand(c),
+		benchCommand(c),
 	)
 	checkUsage(cmd)
 	return cmd

@@ -56,7 +56,7 @@ func peekCommand(c *cli) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(found, func(t *table) {
+		return c.show(found, func(t *table) {
 			t.row("MESSAGE", "KEY", "PRIORITY", "STATE", "ATTEMPTS", "WHEN", "PAYLOAD")
 			for _, m := range found.Messages {
 				t.row(m.MessageID, plain(m.RoutingKey), m.Priority, m.State, m.Attempts, when(m), preview(m.Content))
@@ -103,7 +103,7 @@ func dlqListCommand(c *cli) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.print(found, func(t *table) {
+		return c.show(found, func(t *table) {
 			t.row("MESSAGE", "KEY", "ATTEMPTS", "DIED AT", "REASON", "PAYLOAD")
 			for _, m := range found.DeadLetters {
 				t.row(m.MessageID, plain(m.RoutingKey), m.Attempts, m.DiedAt, reasonText(m.Reason, m.Detail, m.ErrorClass), preview(m.Content))

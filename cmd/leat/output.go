@@ -51,8 +51,8 @@ func (c *cli) printer(cmd *cobra.Command) printer {
 	return printer{out: cmd.OutOrStdout(), json: c.output == jsonOutput}
 }
 
-// print writes a value of the HTTP API, or what people like to see of it.
-func (p printer) print(value any, people func(t *table)) error {
+// show writes a value of the HTTP API, or what people like to see of it.
+func (p printer) show(value any, people func(t *table)) error {
 	var text bytes.Buffer
 	if p.json {
 		line, err := marshal(value)
@@ -73,9 +73,9 @@ func (p printer) print(value any, people func(t *table)) error {
 	return nil
 }
 
-// say is print for answers that are one sentence.
+// say is show for answers that are one sentence.
 func (p printer) say(value any, format string, args ...any) error {
-	return p.print(value, func(t *table) { t.row(fmt.Sprintf(format, args...)) })
+	return p.show(value, func(t *table) { t.row(fmt.Sprintf(format, args...)) })
 }
 
 // marshal is api.Marshal, but leaves characters alone that matter in HTML only.

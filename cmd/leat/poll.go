@@ -31,7 +31,7 @@ func pollCommand(c *cli) *cobra.Command {
 		if len(deliveries) == 0 && !c.json {
 			return errNothing
 		}
-		if err := c.print(api.PollResult{Deliveries: deliveries}, func(t *table) { deliveryTable(t, deliveries) }); err != nil {
+		if err := c.show(api.PollResult{Deliveries: deliveries}, func(t *table) { deliveryTable(t, deliveries) }); err != nil {
 			return err
 		}
 		if len(deliveries) == 0 {

@@ -137,7 +137,7 @@ func (f *publishFlags) publish(c *call, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return c.print(result, func(t *table) {
+	return c.show(result, func(t *table) {
 		for _, m := range result.Messages {
 			if m.Duplicate {
 				t.row(fmt.Sprintf("message %d was published before, with the same dedup id and content", m.MessageID))

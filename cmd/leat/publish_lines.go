@@ -92,7 +92,7 @@ func publishBatch(c *call, b batch, partial bool, sum *total) error {
 	}
 	sum.add(result)
 	if c.json {
-		return c.print(result, nil)
+		return c.show(result, nil)
 	}
 	for i, m := range result.Messages {
 		if m.Error != nil {

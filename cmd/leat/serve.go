@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,30 +25,39 @@ import (
 	"leat/replication"
 )
 
-// stopWithin bounds a graceful stop: long polls are answered, commands finished.
-const stopWithin = 10 * time.Second
+const (
+	// stopWithin bounds a graceful stop: long polls are answered, commands finished.
+	stopWithin = 10 * time.Second
+	// checkpointWithin bounds the checkpoint of a clean stop, without which the
+	// next rebuild only takes longer.
+	checkpointWithin = 5 * time.Second
+)
 
 type serveConfig struct {
 	Listen      string // host:port
 	Data        string // folder of the private PostgreSQL
 	DatabaseURL string // an existing server instead; "" for the private one
 	DirectURL   string // the same server without a transaction pooler; "" when DatabaseURL is direct
+	Durable     *bool  // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
 }
 
-func serveCommand(_ *cli) *cobra.Command {
+func serveCommand() *cobra.Command {
 	var config serveConfig
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the broker, on a private PostgreSQL unless a database URL is given",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serve(cmd.Context(), config, newLogger())
-		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.Listen, "listen", env("LEAT_LISTEN", "127.0.0.1:8080"), "address of the HTTP API, loopback only (LEAT_LISTEN)")
 	flags.StringVar(&config.Data, "data", env("LEAT_DATA", "data"), "folder of the private PostgreSQL (LEAT_DATA)")
 	flags.StringVar(&config.DatabaseURL, "database-url", os.Getenv("LEAT_DATABASE_URL"), "an existing PostgreSQL 15 or newer instead (LEAT_DATABASE_URL)")
 	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations and LISTEN (LEAT_DIRECT_URL)")
+	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
+		"instead of rebuilding them; it stays so until --durable-views=false")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		config.Durable = given(cmd, "durable-views", durable)
+		return serve(cmd.Context(), config, newLogger())
+	}
 	return cmd
 }
 
@@ -58,13 +68,16 @@ func serve(ctx context.Context, config serveConfig, logger *slog.Logger) error {
 	}
 	// The address first: a second broker on it should not start a database.
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", config.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another broker, or another program, does already: stop it, or choose with --listen", config.Listen)
+	}
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", config.Listen, err)
 	}
 	defer func() { _ = listener.Close() }() // closed already after a graceful stop
 
 	if config.DatabaseURL != "" {
-		return serveOn(ctx, listener, config.DatabaseURL, config.DirectURL, logger)
+		return serveOn(ctx, listener, config, logger)
 	}
 	data, err := filepath.Abs(config.Data)
 	if err != nil {
@@ -86,13 +99,15 @@ func serve(ctx context.Context, config serveConfig, logger *slog.Logger) error {
 	defer stopWatching()
 	var group errgroup.Group
 	group.Go(func() error { return server.Run(watching) })
-	err = serveOn(ctx, listener, server.URL(), "", logger)
+	config.DatabaseURL, config.DirectURL = server.URL(), ""
+	err = serveOn(ctx, listener, config, logger)
 	stopWatching()
 	return errors.Join(err, group.Wait())
 }
 
-// serveOn runs the broker on the server behind url.
-func serveOn(ctx context.Context, listener net.Listener, url, directURL string, logger *slog.Logger) error {
+// serveOn runs the broker on the server behind the database URL.
+func serveOn(ctx context.Context, listener net.Listener, config serveConfig, logger *slog.Logger) error {
+	url, directURL := config.DatabaseURL, config.DirectURL
 	if directURL == "" {
 		directURL = url
 	}
@@ -108,7 +123,13 @@ func serveOn(ctx context.Context, listener net.Listener, url, directURL string, 
 		}
 	}
 	defer pool.Close()
-	return newBroker(pool, directURL, logger).run(ctx, listener)
+	b := newBroker(pool, directURL, logger)
+	if config.Durable != nil {
+		if err := b.setDurable(ctx, *config.Durable); err != nil {
+			return err
+		}
+	}
+	return b.run(ctx, listener)
 }
 
 // broker is every part of a running broker, wired.
@@ -183,7 +204,34 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	defer cancel()
 	err := b.server.Shutdown(stopping)
 	stopParts()
-	return errors.Join(err, group.Wait())
+	err = errors.Join(err, group.Wait())
+	if err == nil {
+		b.checkpoint(parts)
+	}
+	return err
+}
+
+// setDurable says whether the queue views are to survive a crash of PostgreSQL.
+func (b *broker) setDurable(ctx context.Context, durable bool) error {
+	began := time.Now()
+	changed, err := b.views.SetDurable(ctx, durable)
+	if err == nil && changed {
+		b.logger.Info("queue views written anew", "durable", durable, "took", time.Since(began).Round(time.Millisecond))
+	}
+	return err
+}
+
+// checkpoint spares the next start a long rebuild, should it need one.
+func (b *broker) checkpoint(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointWithin)
+	defer cancel()
+	position, err := b.views.Checkpoint(ctx)
+	switch {
+	case err != nil:
+		b.logger.Warn("checkpoint at the end", "error", err)
+	case position != nil:
+		b.logger.Info("checkpoint written", "position", *position)
+	}
 }
 
 // loopbackOnly refuses addresses that others can reach: there is no access

@@ -81,7 +81,7 @@ func (c *cli) settle(do func(c *call, receipts []string) (api.SettleResult, erro
 		if err != nil {
 			return err
 		}
-		if err := c.print(result, func(t *table) { settled(t, result) }); err != nil {
+		if err := c.show(result, func(t *table) { settled(t, result) }); err != nil {
 			return err
 		}
 		if len(result.Failed) > 0 {

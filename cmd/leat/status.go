@@ -20,7 +20,7 @@ func statusCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(status, func(t *table) { statusTable(t, status) })
+			return c.show(status, func(t *table) { statusTable(t, status) })
 		}),
 	}
 }

@@ -23,7 +23,7 @@ func traceCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(api.History{MessageID: id, Events: events}, func(t *table) {
+			return c.show(api.History{MessageID: id, Events: events}, func(t *table) {
 				t.row("POSITION", "TIME", "WHAT HAPPENED", "ACTOR", "REASON")
 				for _, e := range events {
 					t.row(e.Position, e.At, happened(e), orNone(e.Actor), eventReason(e))
@@ -102,7 +102,7 @@ func messageCommand(c *cli) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(message, func(t *table) { messageTable(t, message) })
+			return c.show(message, func(t *table) { messageTable(t, message) })
 		}),
 	}
 }

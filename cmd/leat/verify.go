@@ -26,7 +26,7 @@ func verifyCommand(c *cli) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if err := p.print(result, func(t *table) { differences(t, result) }); err != nil {
+		if err := p.show(result, func(t *table) { differences(t, result) }); err != nil {
 			return err
 		}
 		if !result.Equal {
