@@ -27,12 +27,10 @@ func (c *Coalescer[Req, Res]) Submit(ctx context.Context, req Req) (Res, error) 
 func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 
 // Statements are all the statements of the package.
-func Statements() map[string]string {
-	return map[string]string{
-		"ack": ackSQL, "alterChannel": alterChannelSQL, "claim": claimSQL, "commitMode": commitModeSQL,
-		"declareChannel": declareChannelSQL, "deleteChannel": deleteChannelSQL, "extend": extendSQL, "fates": fatesSQL,
-		"findChannel": findChannelSQL, "nack": nackSQL, "publish": publishSQL, "purge": purgeSQL, "release": releaseSQL,
-		"setCommitMode": setCommitModeSQL, "sweep": sweepSQL,
+func Statements() []string {
+	return []string{
+		ackSQL, alterChannelSQL, claimSQL, commitModeSQL, declareChannelSQL, deleteChannelSQL, extendSQL, fatesSQL,
+		findChannelSQL, nackSQL, publishSQL, purgeSQL, releaseSQL, setCommitModeSQL, sweepSQL,
 	}
 }
 

@@ -68,11 +68,11 @@ with counts as materialized (
 where c.deleted_at is null
   and c.id = $1`
 
-const countsSQL = `sum(cardinality(r.ids)) filter (where r.state = 0 or (r.state = 1 and r.due_at <= clock_timestamp())) as ready,
-        sum(cardinality(r.ids)) filter (where r.state = 1 and r.due_at > clock_timestamp()) as delayed,
+const countsSQL = `sum(cardinality(r.ids)) filter (where r.state = 0 or (r.state = 1 and r.due_at <= statement_timestamp())) as ready,
+        sum(cardinality(r.ids)) filter (where r.state = 1 and r.due_at > statement_timestamp()) as delayed,
         sum(cardinality(r.ids)) filter (where r.state = 2) as in_flight,
         sum(cardinality(r.ids)) filter (where r.state = 3) as dead,
-        min(r.first_id) filter (where r.state = 0 or (r.state = 1 and r.due_at <= clock_timestamp())) as oldest`
+        min(r.first_id) filter (where r.state = 0 or (r.state = 1 and r.due_at <= statement_timestamp())) as oldest`
 
 const withCountsSQL = `
 select c.id,

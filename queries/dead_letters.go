@@ -24,8 +24,9 @@ with runs as (
         from leat.queue_runs r
         where r.channel_id = $1
           and r.state = 3
+          and $2::bigint > 0
           and r.first_id <= $2
-          and $2 < any (r.ids)
+          and r.ids[cardinality(r.ids)] > $2
           and ($4::text is null or r.routing_key = $4)
           and ($5::text is null or r.reason = $5)
     )

@@ -1,4 +1,25 @@
 package queries
 
-// HistorySQL is for looking at its plan.
-const HistorySQL = historySQL
+// Statements are all the statements of the package.
+func Statements() []string {
+	return []string{
+		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deadLettersSQL, eventsSQL,
+		historySQL, horizonSQL, keyMessagesSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
+		statusSQL, viewsAliveSQL, windowSQL,
+	}
+}
+
+// For looking at their plans.
+const (
+	BatchEventsSQL = batchEventsSQL
+	BatchWindowSQL = batchWindowSQL
+	ChannelSQL     = channelSQL
+	DeadLettersSQL = deadLettersSQL
+	EventsSQL      = eventsSQL
+	HistorySQL     = historySQL
+	KeyMessagesSQL = keyMessagesSQL
+	MessagesSQL    = messagesSQL
+	PlansSQL       = plansSQL
+	ProbeSQL       = probeSQL
+	WindowSQL      = windowSQL
+)

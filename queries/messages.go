@@ -60,32 +60,100 @@ type MessagesFilter struct {
 	WithPayload bool
 }
 
-// A page takes the first runs above the cursor, as many as it has rows, and the
-// runs that the cursor lies in: no other run can hold one of its messages.
+// messagesSQL takes the first runs above the cursor, as many as the page has
+// rows, and those that the cursor lies in: no other run can hold one of its
+// messages. Runs come state by state, each from its index. Two states have none
+// in the order of ids, and are read as a whole: what is delayed or in flight,
+// and what waits in a FIFO queue.
 const messagesSQL = `-- queries.Messages
 with runs as (
     (
         select r.*
-        from leat.queue_runs r
-        where r.channel_id = $1
-          and r.first_id <= $2
-          and $2 < any (r.ids)
-          and ($4::text is null or r.routing_key = $4)
-          and ($5::smallint is null or $5 = case when r.state = 1 and r.due_at <= clock_timestamp() then 0 else r.state end)
+        from (
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + readyRunsSQL + `
+            union all
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + busyRunsSQL + `
+            union all
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + fifoRunsSQL + `
+            union all
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + deadRunsSQL + `
+        ) r
+        where ` + aroundSQL + `
     )
     union all
     (
         select r.*
-        from leat.queue_runs r
-        where r.channel_id = $1
-          and r.first_id > $2
-          and ($4::text is null or r.routing_key = $4)
-          and ($5::smallint is null or $5 = case when r.state = 1 and r.due_at <= clock_timestamp() then 0 else r.state end)
-        order by r.first_id
-        limit $3
+        from generate_series(0, 9) k (rank)
+        cross join lateral (
+            select *
+            from leat.queue_runs r
+            where r.channel_id = $1 and ` + readyRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
+        ) r
     )
-), page as (
-    select i.id, r.*
+    union all
+    (select * from leat.queue_runs r where r.channel_id = $1 and ` + busyRunsSQL + ` and ` + aheadSQL + `)
+    union all
+    (select * from leat.queue_runs r where r.channel_id = $1 and ` + fifoRunsSQL + ` and ` + aheadSQL + `)
+    union all
+    (select * from leat.queue_runs r where r.channel_id = $1 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
+)` + pageOfMessagesSQL
+
+// keyMessagesSQL is the same under one routing key, which has an index of what
+// waits, in the order of ids.
+const keyMessagesSQL = `-- queries.keyMessages
+with runs as (
+    (
+        select r.*
+        from (
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + waitingRunsSQL + `
+            union all
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + heldRunsSQL + `
+            union all
+            select * from leat.queue_runs r where r.channel_id = $1 and ` + deadRunsSQL + `
+        ) r
+        where r.routing_key = $7 and ` + aroundSQL + `
+    )
+    union all
+    (
+        select r.*
+        from generate_series(0, 9) k (rank)
+        cross join lateral (
+            select *
+            from leat.queue_runs r
+            where r.channel_id = $1 and r.routing_key = $7 and ` + waitingRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
+        ) r
+    )
+    union all
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $7 and ` + heldRunsSQL + ` and ` + aheadSQL + `)
+    union all
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $7 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
+)` + pageOfMessagesSQL
+
+// What the indexes of leat.queue_runs hold, in their own words. A state that is
+// not wanted is not looked at.
+const (
+	readyRunsSQL   = `r.state = 0 and not r.fifo and coalesce($4::smallint, 0) = 0`
+	busyRunsSQL    = `(r.state = 2 or (r.state = 1 and not r.fifo)) and coalesce($4::smallint, 0) < 3`
+	fifoRunsSQL    = `r.state <= 1 and r.fifo and coalesce($4::smallint, 0) < 2 and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo')`
+	waitingRunsSQL = `r.state <= 1 and coalesce($4::smallint, 0) < 2`
+	heldRunsSQL    = `r.state = 2 and coalesce($4::smallint, 2) = 2`
+	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3`
+)
+
+// The runs that the cursor lies in, and those that follow it.
+const (
+	aroundSQL = `$2::bigint > 0 and r.first_id <= $2 and r.ids[cardinality(r.ids)] > $2 and ` + inStateSQL
+	aheadSQL  = `r.first_id > $2 and ` + inStateSQL + ` order by r.first_id limit $3`
+)
+
+// What is due is ready, whether or not the sweeper has been there.
+const (
+	stateSQL   = `case when r.state = 1 and r.due_at <= statement_timestamp() then 0 else r.state end`
+	inStateSQL = `($4::smallint is null or $4 = ` + stateSQL + `)`
+)
+
+const pageOfMessagesSQL = `, page as (
+    select i.id, r.*, ` + stateSQL + ` as shown
     from runs r
     cross join lateral unnest(r.ids) i (id)
     where i.id > $2
@@ -95,7 +163,7 @@ with runs as (
 select q.id,
        q.routing_key,
        9 - q.rank,
-       case when q.state = 1 and q.due_at <= clock_timestamp() then 0 else q.state end,
+       q.shown,
        q.deliveries,
        q.at,
        q.due_at,
@@ -104,7 +172,7 @@ select q.id,
        coalesce(q.owner, ''),
        coalesce(q.reason, ''),
        q.died_at,
-       case when $6 then q.payload end,
+       case when $5 then q.payload end,
        coalesce(q.content_type, 'application/json'),
        coalesce(q.headers, '{}'),
        q.total
@@ -119,7 +187,7 @@ from (
     from page p
     join leat.events e on e.position = p.id
 ) q
-where not $6 or coalesce(q.before, 0) < $7
+where not $5 or coalesce(q.before, 0) < $6
 order by q.id`
 
 // Messages looks into a queue without taking anything, by message id. The
@@ -144,8 +212,11 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 		if err != nil {
 			return err
 		}
-		rows, err = collect(ctx, tx, withTotal(scanMessage), messagesSQL,
-			id, after, limit+1, f.RoutingKey, state, f.WithPayload, pageBytes)
+		sql, args := messagesSQL, []any{id, after, limit + 1, state, f.WithPayload, pageBytes}
+		if f.RoutingKey != nil {
+			sql, args = keyMessagesSQL, append(args, *f.RoutingKey)
+		}
+		rows, err = collect(ctx, tx, withTotal(scanMessage), sql, args...)
 		return err
 	})
 	if err != nil {

@@ -38,6 +38,12 @@ func New(pool *pgxpool.Pool) *Queries { return &Queries{pool: pool} }
 const lockViewsSQL = `-- queries.lockViews
 lock table leat.views_alive, leat.queue_runs in access share mode`
 
+// Queue tables swing between empty and full: a plan must not.
+const plansSQL = `-- queries.plans
+select set_config('lock_timeout', '2s', true),
+       set_config('enable_seqscan', 'off', true),
+       set_config('jit', 'off', true)`
+
 const viewsAliveSQL = `-- queries.viewsAlive
 select leat.views_alive()`
 
@@ -49,7 +55,7 @@ func (q *Queries) readViews(ctx context.Context, read func(pgx.Tx) error) error 
 	err := pgx.BeginTxFunc(ctx, q.pool, options, func(tx pgx.Tx) error {
 		var alive bool
 		batch := &pgx.Batch{}
-		batch.Queue(`set local lock_timeout = '2s'`)
+		batch.Queue(plansSQL)
 		batch.Queue(lockViewsSQL)
 		batch.Queue(viewsAliveSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&alive) })
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {

@@ -1,0 +1,4 @@
+package eventstore
+
+// Statements are all the statements of the package.
+func Statements() []string { return []string{makePartitionsSQL, settledPositionSQL} }

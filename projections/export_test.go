@@ -1,0 +1,6 @@
+package projections
+
+// Statements are all the statements of the package.
+func Statements() []string {
+	return []string{aliveSQL, checkpointSQL, loseSQL, rebuildSQL, setDurableSQL, verifySQL}
+}

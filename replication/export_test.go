@@ -1,0 +1,4 @@
+package replication
+
+// Statements are all the statements of the package.
+func Statements() []string { return []string{announceSQL} }

@@ -1,0 +1,15 @@
+package replication_test
+
+import (
+	"os"
+	"testing"
+
+	"leat/commands"
+	"leat/eventstore"
+	"leat/migrations/dbtest"
+	"leat/projections"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+}
