@@ -1,0 +1,110 @@
+package queries_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"leat/commands"
+	"leat/queries"
+)
+
+// fill makes a log and queues that are large enough for their indexes.
+func fill(t *testing.T, b bench) {
+	t.Helper()
+	b.declare("standard", commands.ChannelSpec{})
+	b.declare("fifo", commands.ChannelSpec{Mode: commands.FIFO})
+	for _, sql := range []string{
+		`select leat.make_partitions()`,
+		`select leat.publish_batch(q, array_fill('\x31'::bytea, array[5000]), array(select (n % 2500)::text from generate_series(1, 5000) n))
+		 from unnest(array['standard', 'fifo']) q, generate_series(1, 5)`,
+		`select leat.ack('standard', array(select p.receipt from leat.poll('standard', 200) p))`,
+		`select leat.nack('standard', array(select p.receipt from leat.poll('standard', 1000) p), 'deadLetter')`,
+		`select leat.poll(q, 200) from unnest(array['standard', 'fifo']) q`,
+	} {
+		_, err := b.pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	_, err := b.pool.Exec(t.Context(), `vacuum analyze`)
+	require.NoError(t, err)
+}
+
+// Every hot statement finds its rows through indexes on tables that are full,
+// whether its plan is made for the parameters or for any.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	fill(t, b)
+	var standard, fifo, last int
+	require.NoError(t, b.pool.QueryRow(t.Context(), `
+		select (select id from leat.channels where name = 'standard'), (select id from leat.channels where name = 'fifo'), last_value
+		from leat.position_seq`).Scan(&standard, &fifo, &last))
+
+	for name, test := range map[string]struct{ sql, args string }{
+		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000", standard)},
+		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000", standard, last/3)},
+		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000", standard)},
+		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000", standard)},
+		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000", standard)},
+		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000", fifo)},
+		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, '7'", fifo)},
+		"dead letters":      {queries.DeadLettersSQL, fmt.Sprintf("%d, 0, 101, null, null, true, 8000000", standard)},
+		"dead letters on":   {queries.DeadLettersSQL, fmt.Sprintf("%d, %d, 101, null, null, true, 8000000", standard, last/3)},
+		"channel":           {queries.ChannelSQL, fmt.Sprint(standard)},
+		"history":           {queries.HistorySQL, "5000"},
+		"events":            {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, null, 101, 8000000", last/2, last)},
+		"filtered events":   {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, 'x', 101, 8000000", last/2, last/2+1000)},
+		"batch events":      {queries.BatchEventsSQL, fmt.Sprintf("1, %d, null, null, '{%d}', '{message.acked}', null, 101, 8000000", last, standard)},
+		"time":              {queries.ProbeSQL, fmt.Sprintf("1, %d", last/2)},
+		"window":            {queries.WindowSQL, fmt.Sprintf("1, %d, 20000", last)},
+		"window of batches": {queries.BatchWindowSQL, fmt.Sprintf("1, %d, 20, '{%d}'", last, standard)},
+	} {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			for _, node := range scans(t, b, mode, test.sql, test.args) {
+				full := strings.HasPrefix(node.Relation, "events_1") || node.Relation == "queue_runs"
+				require.False(t, full && node.Type == "Seq Scan", "%s, %s: %+v", name, mode, node)
+			}
+		}
+	}
+}
+
+// planNode is a step of a plan, as EXPLAIN has it.
+type planNode struct {
+	Type     string     `json:"Node Type"`
+	Relation string     `json:"Relation Name"`
+	Plans    []planNode `json:"Plans"`
+}
+
+// scans are the steps of a statement's plan that read tables.
+func scans(t *testing.T, b bench, mode, sql, args string) (found []planNode) {
+	t.Helper()
+	var text []byte
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		for _, sql := range []string{queries.PlansSQL, "set local plan_cache_mode = " + mode, "prepare planned as " + sql} {
+			if _, err := tx.Exec(t.Context(), sql); err != nil {
+				return err
+			}
+		}
+		if err := tx.QueryRow(t.Context(), "explain (format json) execute planned("+args+")").Scan(&text); err != nil {
+			return err
+		}
+		_, err := tx.Exec(t.Context(), "deallocate planned")
+		return err
+	}))
+	var plans []struct{ Plan planNode }
+	require.NoError(t, json.Unmarshal(text, &plans))
+	queue := []planNode{plans[0].Plan}
+	for len(queue) > 0 {
+		node := queue[0]
+		queue = append(queue[1:], node.Plans...)
+		if node.Relation != "" {
+			found = append(found, node)
+		}
+	}
+	require.NotEmpty(t, found)
+	return found
+}
