@@ -35,7 +35,9 @@
 // Run restarts a server that ended by itself, with back-off, for as long as the
 // broker lives. Whatever makes a restart fail may pass (a full disk, backends
 // of the dead server that still hold its memory), so it never gives up. A
-// server that outlived its killed owner is stopped before a new one starts.
+// server that outlived its killed owner is stopped before a new one starts, and
+// the start waits up to half a minute for what is left of a killed one
+// (TestKilledServerIsStillListed).
 //
 // # What it does not do
 //

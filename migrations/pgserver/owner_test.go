@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"os/user"
@@ -11,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,6 +84,59 @@ func TestParentKilled(t *testing.T) {
 	require.Eventually(t, func() bool { return !alive(pid) }, 20*time.Second, 10*time.Millisecond)
 	s := start(t, config(dir))
 	requireWord(t, s.URL())
+}
+
+// A server that was killed may be there as long as its parent, or who inherits
+// it, has not taken note of its end. The next start waits for that.
+func TestKilledServerIsStillListed(t *testing.T) {
+	t.Parallel()
+	dir := tempDir(t)
+	s := start(t, config(dir))
+	keepWord(t, s.URL())
+	require.NoError(t, s.Stop(t.Context()))
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	owner := info.Sys().(*syscall.Stat_t)
+	dead := exec.CommandContext(t.Context(), "sleep", "1000")
+	dead.SysProcAttr = &syscall.SysProcAttr{}
+	if os.Geteuid() == 0 {
+		dead.SysProcAttr.Credential = &syscall.Credential{Uid: owner.Uid, Gid: owner.Gid}
+	}
+	require.NoError(t, dead.Start())
+	require.NoError(t, dead.Process.Kill())
+	pidFile := filepath.Join(dir, "pgdata", "postmaster.pid")
+	require.NoError(t, os.WriteFile(pidFile, fmt.Appendf(nil, "%d\n%s\n", dead.Process.Pid, filepath.Dir(pidFile)), 0o600))
+	require.NoError(t, os.Chown(pidFile, int(owner.Uid), int(owner.Gid)))
+
+	waiting := &waitingLog{Handler: slog.DiscardHandler, seen: make(chan struct{})}
+	cfg := config(dir)
+	cfg.Logger = slog.New(waiting)
+	go func() {
+		select {
+		case <-waiting.seen:
+		case <-t.Context().Done():
+		}
+		_ = dead.Wait() // it was killed
+	}()
+	s = start(t, cfg)
+	requireWord(t, s.URL())
+	<-waiting.seen
+}
+
+// waitingLog tells when the log says that something waits.
+type waitingLog struct {
+	slog.Handler
+	once sync.Once
+	seen chan struct{}
+}
+
+func (w *waitingLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *waitingLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "waiting for the end") {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return nil
 }
 
 // TestNormalUser runs as a normal user what the other tests, where they are run

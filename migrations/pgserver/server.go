@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -123,21 +124,42 @@ func (s *Server) lookAgain(ctx context.Context) (err error) {
 	return err
 }
 
+// leftovers is how long a start waits for what is left of a killed server, and
+// how it finds that in the server's words: a process whose end nobody has taken
+// note of yet, and backends that still hold the memory.
+const leftovers = 30 * time.Second
+
+var leftoverWords = []string{`lock file "postmaster.pid" already exists`, "pre-existing shared memory block"}
+
 // startFirst tries a few ports, as another program may take a port between the
 // moment it is found free and the moment the server binds it.
 func (s *Server) startFirst(ctx context.Context) (err error) {
-	for range 3 {
+	deadline := time.Now().Add(leftovers)
+	waited := false
+	for ports := 3; ; {
 		if s.port, err = freePort(ctx); err != nil {
 			return err
 		}
 		if err = s.startChild(ctx); err == nil {
 			return s.createDatabase(ctx)
 		}
-		if !strings.Contains(err.Error(), "Address already in use") {
-			break
+		said := err.Error()
+		left := slices.ContainsFunc(leftoverWords, func(words string) bool { return strings.Contains(said, words) })
+		switch {
+		case strings.Contains(said, "Address already in use") && ports > 1:
+			ports--
+		case left && time.Now().Before(deadline):
+			if !waited {
+				s.log.Warn("waiting for the end of a PostgreSQL that was killed", "error", err)
+				waited = true
+			}
+			if !s.pause(ctx, 250*time.Millisecond) {
+				return err
+			}
+		default:
+			return err
 		}
 	}
-	return err
 }
 
 // URL is the libpq URL of database leat over the private socket. It stays the
