@@ -10,30 +10,37 @@ import (
 // Status is how broker and database are.
 type Status struct {
 	Version         string              `json:"version" doc:"of the broker"`
+	StartedAt       time.Time           `json:"startedAt" doc:"the broker"`
+	WakeUps         string              `json:"wakeUps" enum:"notify" doc:"how the broker learns at once of what others publish; it looks by itself every second too"`
 	DatabaseURL     string              `json:"databaseUrl,omitempty" doc:"for psql, without the password"`
 	Database        Database            `json:"database"`
 	LastPosition    eventstore.Position `json:"lastPosition" doc:"drawn from the log's sequence"`
-	SettledPosition eventstore.Position `json:"settledPosition" doc:"below which nothing of the log can change any more"`
+	SettledPosition eventstore.Position `json:"settledPosition" doc:"below which nothing of the log can change any more: where readers of the log stop"`
+	SettledHolder   *Holder             `json:"settledHolder,omitempty" doc:"the oldest open transaction that appends: the settled position waits for it"`
+	PartitionedTo   eventstore.Position `json:"partitionedTo" doc:"positions below have partitions; the broker keeps it ahead of lastPosition"`
 	Checkpoint      eventstore.Position `json:"checkpoint" doc:"from which a rebuild would start; 0 when there is none"`
+	CheckpointAt    *time.Time          `json:"checkpointAt,omitempty" doc:"when it was written"`
 	ViewsAlive      bool                `json:"viewsAlive" doc:"false while the queue views are being rebuilt"`
-	Horizon         *Horizon            `json:"horizon,omitempty" doc:"the session that holds back vacuum the longest"`
+	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
+	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`
 }
 
 // Database is the PostgreSQL server behind the broker.
 type Database struct {
-	ServerVersion string `json:"serverVersion"`
-	Name          string `json:"name"`
+	ServerVersion string    `json:"serverVersion"`
+	Name          string    `json:"name"`
+	StartedAt     time.Time `json:"startedAt" doc:"the server"`
 }
 
-// Horizon is the session whose snapshot is the oldest. While it lasts, no row
-// that was deleted since can be reclaimed.
-type Horizon struct {
-	PID         int       `json:"pid"`
-	Application string    `json:"application"`
+// Holder is a session of the server, or a prepared transaction, that holds
+// something back.
+type Holder struct {
+	PID         int       `json:"pid" doc:"0 of a prepared transaction"`
+	Application string    `json:"application" doc:"the name of a prepared transaction"`
 	Database    string    `json:"database"`
 	State       string    `json:"state"`
-	Since       time.Time `json:"since"`
+	Since       time.Time `json:"since" doc:"when its transaction started"`
 }
 
 // Sessions counts the sessions of an application.

@@ -5,7 +5,7 @@ func Statements() []string {
 	return []string{
 		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deadLettersSQL, eventsSQL,
 		historySQL, horizonSQL, keyMessagesSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
-		statusSQL, viewsAliveSQL, windowSQL,
+		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}
 }
 

@@ -72,6 +72,7 @@ const otherBody = 1 << 20
 
 type server struct {
 	Config
+	started  time.Time
 	document []byte // OpenAPI
 }
 
@@ -86,7 +87,7 @@ func New(cfg Config) http.Handler {
 	if cfg.PublishBody == 0 {
 		cfg.PublishBody = 24 << 20
 	}
-	s := &server{Config: cfg}
+	s := &server{Config: cfg, started: time.Now().UTC()}
 	s.document = document(cfg.Version, s.routes())
 	return s.middleware(s.engine())
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leat/api"
+	"leat/queries"
 )
 
 var getStatusDoc = operation{
@@ -19,23 +20,32 @@ func (s *server) getStatus(c *call) error {
 	}
 	wire := api.Status{
 		Version:         s.Version,
+		StartedAt:       s.started,
+		WakeUps:         "notify",
 		DatabaseURL:     s.DatabaseURL,
-		Database:        api.Database{ServerVersion: status.ServerVersion, Name: status.Database},
+		Database:        api.Database{ServerVersion: status.ServerVersion, Name: status.Database, StartedAt: status.StartedAt.UTC()},
 		LastPosition:    status.LastPosition,
 		SettledPosition: status.SettledPosition,
+		SettledHolder:   holderOf(status.SettledHolder),
+		PartitionedTo:   status.PartitionedTo,
 		Checkpoint:      status.Checkpoint,
+		CheckpointAt:    utc(status.CheckpointAt),
 		ViewsAlive:      status.ViewsAlive,
+		Unplaced:        status.Unplaced,
+		Horizon:         holderOf(status.Horizon),
 		Sessions:        make([]api.Sessions, len(status.Sessions)),
-	}
-	if h := status.Horizon; h != nil {
-		wire.Horizon = &api.Horizon{
-			PID: h.PID, Application: h.Application, Database: h.Database, State: h.State, Since: h.Since.UTC(),
-		}
 	}
 	for i, n := range status.Sessions {
 		wire.Sessions[i] = api.Sessions{Application: n.Application, Count: n.Count}
 	}
 	return c.answer(http.StatusOK, wire)
+}
+
+func holderOf(h *queries.Holder) *api.Holder {
+	if h == nil {
+		return nil
+	}
+	return &api.Holder{PID: h.PID, Application: h.Application, Database: h.Database, State: h.State, Since: h.Since.UTC()}
 }
 
 var verifyDoc = operation{

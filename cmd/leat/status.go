@@ -41,7 +41,7 @@ func statusTable(t *table, s api.Status) {
 	t.row("sessions", sessionsText(s.Sessions))
 }
 
-func horizonText(h *api.Horizon) string {
+func horizonText(h *api.Holder) string {
 	if h == nil {
 		return "held by no session"
 	}
