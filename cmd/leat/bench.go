@@ -137,7 +137,7 @@ func benchTable(t *table, r *bench.Report) {
 	t.row()
 	t.row("CASE", "SIDE", "MESSAGES/S", "SERVER US", "CLIENT US", "WAL BYTES", "P50 MS", "P99 MS")
 	for _, f := range r.Figures {
-		t.row(f.Case, f.Side, fmt.Sprintf("%.0f", f.PerSecond), figure(f.ServerCPU, 1), figure(f.ClientCPU, 1),
+		t.row(f.Case, f.Label, fmt.Sprintf("%.0f", f.PerSecond), figure(f.ServerCPU, 1), figure(f.ClientCPU, 1),
 			figure(&f.WAL, 0), figure(f.P50, 2), figure(f.P99, 2))
 	}
 	t.row()

@@ -15,11 +15,12 @@ type Aim struct {
 	Met    bool `json:"met"`
 }
 
-// aim is what is wanted of the broker in a case, whichever the way to it.
+// aim is what is wanted in a case.
 type aim struct {
 	name   string
 	in     string // case
-	to     string // the floor's side; "": the figure itself
+	of     string // side; "": the broker, whichever the way to it
+	to     string // side of the floor; "": the figure itself
 	figure func(sample) float64
 	want   float64
 	atMost bool
@@ -46,7 +47,12 @@ func aims() []aim {
 	aims = append(aims,
 		aim{name: "p50 to the pair's", in: "latency/max10", to: "pair", figure: millisAt(50), want: 1, atMost: true},
 		aim{name: "p99 to the pair's", in: "latency/max10", to: "pair", figure: millisAt(99), want: 1, atMost: true})
-	return aims
+	for _, c := range []string{"ready-1", "ready-100", "keys-1", "keys-100"} {
+		aims = append(aims,
+			aim{name: "time of a claim, to that with few", in: "depth/" + c, of: deep, to: shallow, figure: took, want: 1.5, atMost: true},
+			aim{name: "server CPU of a claim, to that with few", in: "depth/" + c, of: deep, to: shallow, figure: serverMicros, want: 1.5, atMost: true})
+	}
+	return append(aims, aim{name: "messages/s", in: "rebuild/half-settled", figure: rate, want: 150_000})
 }
 
 // judge compares what was measured with the aims; what was not is left out.
@@ -54,7 +60,7 @@ func (r *Report) judge() {
 	for _, a := range aims() {
 		samples := r.samples[a.in]
 		for _, f := range r.Figures {
-			if f.Case != a.in || !isLeat(f.Side) {
+			if f.Case != a.in || !a.isOf(f.Side) {
 				continue
 			}
 			value := a.value(samples[f.Side], samples[a.to])
@@ -72,7 +78,12 @@ func (r *Report) judge() {
 	}
 }
 
-func isLeat(side string) bool { return side == leat || strings.HasPrefix(side, leat+" ") }
+func (a aim) isOf(side string) bool {
+	if a.of != "" {
+		return side == a.of
+	}
+	return side == leat || strings.HasPrefix(side, leat+" ")
+}
 
 // value is the median over the rounds: of the figure, or of its ratio to the
 // floor's in the same round.
@@ -80,9 +91,14 @@ func (a aim) value(ours, floors []sample) float64 {
 	values := make([]float64, len(ours))
 	for i, s := range ours {
 		values[i] = a.figure(s)
-		if a.to != "" {
-			values[i] /= a.figure(floors[i])
+		if a.to == "" {
+			continue
 		}
+		floor := a.figure(floors[i])
+		if floor == 0 {
+			return 0
+		}
+		values[i] /= floor
 	}
 	return middle(values)
 }

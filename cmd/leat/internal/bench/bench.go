@@ -78,7 +78,7 @@ type Step struct {
 // Quick changes a configuration into one that takes seconds and proves nothing
 // but that everything works.
 func (c *Config) Quick() {
-	c.Messages, c.Duration, c.Rounds, c.Scale = 200, 100*time.Millisecond, 1, 1000
+	c.Messages, c.Duration, c.Rounds, c.Scale = 100, 100*time.Millisecond, 1, 1000
 }
 
 func (c *Config) complete() error {
@@ -117,7 +117,7 @@ func (c Config) Validate() error { return c.complete() }
 func (c *Config) check() error {
 	for _, via := range c.Via {
 		if via != ViaCommands && via != ViaHTTP {
-			return fmt.Errorf("via %q: must be %s or %s", via, ViaCommands, ViaHTTP)
+			return fmt.Errorf("via %q must be %s or %s", via, ViaCommands, ViaHTTP)
 		}
 	}
 	for _, pattern := range c.Only {
@@ -128,17 +128,30 @@ func (c *Config) check() error {
 	limits := commands.DefaultLimits()
 	switch {
 	case c.Mode != commands.Standard && c.Mode != commands.FIFO:
-		return fmt.Errorf("mode %q: must be %s or %s", c.Mode, commands.Standard, commands.FIFO)
+		return fmt.Errorf("mode %q must be %s or %s", c.Mode, commands.Standard, commands.FIFO)
 	case c.Keys < 1 || c.Keys > 1_000_000:
-		return errors.New("keys: must be from 1 to 1,000,000")
+		return errors.New("keys must be from 1 to 1,000,000")
 	case c.Payload < MinPayload || c.Payload > limits.Payload:
-		return fmt.Errorf("payload: must be from %d to %d bytes", MinPayload, limits.Payload)
+		return fmt.Errorf("payload must be from %d to %d bytes", MinPayload, limits.Payload)
 	case c.Fill < 1 || c.Fill > limits.RequestMessages || c.Fill*c.Payload > limits.RequestBytes:
-		return fmt.Errorf("fill: must be from 1 to %d messages, of %d bytes in all", limits.RequestMessages, limits.RequestBytes)
-	case c.Messages < 0 || c.Duration < 0 || c.Rounds < 1 || c.Scale < 1:
-		return errors.New("messages, duration, rounds: must be positive")
+		return fmt.Errorf("fill must be from 1 to %d messages, of %d bytes in all", limits.RequestMessages, limits.RequestBytes)
+	case c.Messages < 0:
+		return errors.New("messages must be 0 or more")
+	case c.Duration < 0:
+		return errors.New("duration must be more than 0")
+	case c.Rounds < 1 || c.Scale < 1:
+		return errors.New("rounds must be 1 or more")
+	case c.URL != "" && !isURL(c.URL):
+		return errNotURL
+	case len(c.cases((&lab{cfg: *c}).works())) == 0:
+		return fmt.Errorf("nothing to measure: only %s matches none of %s", strings.Join(c.Only, ", "), (&lab{cfg: *c}).names())
 	}
 	return nil
+}
+
+// cases are those to be run.
+func (c *Config) cases(all []work) []work {
+	return slices.DeleteFunc(all, func(one work) bool { return !c.wants(one.name) })
 }
 
 // wants reports whether a case is to be run.
@@ -160,21 +173,12 @@ func Run(ctx context.Context, cfg Config) (report *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, lab.close(ctx)) }()
-	var cases []work
-	for _, one := range lab.works() {
-		if cfg.wants(one.name) {
-			cases = append(cases, one)
-		}
-	}
-	if len(cases) == 0 {
-		return nil, fmt.Errorf("nothing to measure: only %s matches none of %s", strings.Join(cfg.Only, ", "), lab.names())
-	}
 	report = lab.newReport()
-	total := 0
+	cases := cfg.cases(lab.works())
+	done, total := 0, 0
 	for _, one := range cases {
 		total += len(one.sides) * cfg.Rounds
 	}
-	done := 0
 	for _, one := range cases {
 		samples, err := lab.measure(ctx, one, func(side string) {
 			cfg.Progress(Step{Done: done, Total: total, Name: one.name + " " + side})

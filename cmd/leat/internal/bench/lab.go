@@ -29,9 +29,7 @@ type lab struct {
 	main   *bed   // the one of most cases
 	keys   []string
 	epoch  time.Time // payloads count from here
-
-	shallow, deep *bed // made when the first case needs them
-	floors        *floors
+	floors *floors
 }
 
 // bed is a scratch database, and the broker that runs on it.
@@ -44,9 +42,6 @@ type bed struct {
 }
 
 func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
-	if !isURL(cfg.URL) {
-		return nil, errNotURL
-	}
 	l = &lab{cfg: cfg, epoch: time.Now(), keys: make([]string, cfg.Keys)}
 	for i := range l.keys {
 		l.keys[i] = fmt.Sprint("key-", i)
@@ -187,11 +182,15 @@ func (l *lab) warmUp(ctx context.Context, b *bed) error {
 }
 
 // declare makes a queue for one sample.
-func (l *lab) declare(ctx context.Context, b *bed) (queue string, err error) {
+func (l *lab) declare(ctx context.Context, b *bed) (string, error) {
+	return declare(ctx, b, l.cfg.Mode)
+}
+
+func declare(ctx context.Context, b *bed, mode string) (queue string, err error) {
 	queue = "bench-" + rand.Text()[:8]
 	lease := 10 * time.Minute // longer than any sample: nothing is delivered twice
 	_, _, err = b.node.Commands.DeclareChannel(ctx, actor, commands.ChannelSpec{
-		Name: queue, Mode: l.cfg.Mode, Policy: commands.PolicyPatch{Lease: &lease},
+		Name: queue, Mode: mode, Policy: commands.PolicyPatch{Lease: &lease},
 	})
 	if err != nil {
 		return "", fmt.Errorf("declare queue: %w", err)

@@ -23,6 +23,7 @@ type Report struct {
 type Figure struct {
 	Case      string   `json:"case"`
 	Side      string   `json:"side"`
+	Label     string   `json:"label"`    // the side, for people
 	Messages  int      `json:"messages"` // of all rounds
 	PerSecond float64  `json:"perSecond"`
 	ServerCPU *float64 `json:"serverCpuMicros"` // per message; null: cannot be seen
@@ -43,12 +44,12 @@ func (l *lab) newReport() *Report {
 func (r *Report) add(one work, samples map[string][]sample) {
 	r.samples[one.name] = samples
 	for _, s := range one.sides {
-		r.Figures = append(r.Figures, figure(one.name, s.name, samples[s.name]))
+		r.Figures = append(r.Figures, figure(one.name, s, samples[s.name]))
 	}
 }
 
-func figure(name, side string, samples []sample) Figure {
-	f := Figure{Case: name, Side: side, PerSecond: median(samples, rate), WAL: median(samples, walBytes)}
+func figure(name string, s side, samples []sample) Figure {
+	f := Figure{Case: name, Side: s.name, Label: or(s.label, s.name), PerSecond: median(samples, rate), WAL: median(samples, walBytes)}
 	for _, s := range samples {
 		f.Messages += s.messages
 	}
@@ -69,6 +70,8 @@ func known(value float64) *float64 {
 }
 
 func rate(s sample) float64 { return float64(s.messages) / s.took.Seconds() }
+
+func took(s sample) float64 { return micros(s.took) / float64(s.messages) }
 
 func walBytes(s sample) float64 { return float64(s.wal) / float64(s.messages) }
 

@@ -25,8 +25,9 @@ type work struct {
 // side prepares a sample, takes it between a start and a stop of the clock, and
 // checks it.
 type side struct {
-	name string
-	take func(ctx context.Context, c *clock) (tally, error)
+	name  string
+	label string // for people; "": the name
+	take  func(ctx context.Context, c *clock) (tally, error)
 }
 
 // tally is how much a sample did.
@@ -57,6 +58,8 @@ func (l *lab) works() []work {
 	all = append(all, l.drainWorks()...)
 	all = append(all, l.cycleWorks()...)
 	all = append(all, l.endToEndWorks()...)
+	all = append(all, l.depthWorks()...)
+	all = append(all, l.rebuildWorks()...)
 	return all
 }
 
@@ -140,8 +143,15 @@ func (d *deck) deal(n int) []commands.Message {
 
 // produce publishes batches until the quota is used up.
 func (l *lab) produce(ctx context.Context, d driver, queue string, producers, batch int, run *quota) (int, error) {
+	return produce(ctx, d, queue, producers, batch, run, func(worker int) *deck {
+		return &deck{keys: l.keys, payload: l.payload(0), next: worker * len(l.keys) / producers}
+	})
+}
+
+// produce gives each producer a deck of its own.
+func produce(ctx context.Context, d driver, queue string, producers, batch int, run *quota, cut func(worker int) *deck) (int, error) {
 	return each(ctx, producers, func(ctx context.Context, worker int) (int, error) {
-		cards := deck{keys: l.keys, payload: l.payload(0), next: worker * len(l.keys) / producers}
+		cards := cut(worker)
 		sent := 0
 		for n := run.take(batch); n > 0; n = run.take(batch) {
 			if err := d.publish(ctx, queue, cards.deal(n)); err != nil {
@@ -207,6 +217,24 @@ func (e brokerEnd) receive(ctx context.Context, _ int) ([]delivery, error) {
 
 func (e brokerEnd) settle(ctx context.Context, deliveries []delivery) error {
 	return e.ack(ctx, e.queue, deliveries)
+}
+
+// settleSome receives and settles n messages, in as many goes as it takes.
+func (e brokerEnd) settleSome(ctx context.Context, worker, n int) error {
+	for e.limit = n; e.limit > 0; {
+		got, err := e.receive(ctx, worker)
+		if err != nil {
+			return fmt.Errorf("poll: %w", err)
+		}
+		if len(got) == 0 {
+			continue // others have it, for now
+		}
+		if err := e.settle(ctx, got); err != nil {
+			return err
+		}
+		e.limit -= len(got)
+	}
+	return nil
 }
 
 // goal ends the consumers when all messages are settled.

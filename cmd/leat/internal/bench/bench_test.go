@@ -1,0 +1,200 @@
+package bench_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"leat/api"
+	httpapi "leat/api/http"
+	"leat/cmd/leat/internal/bench"
+	"leat/commands"
+	"leat/eventstore"
+	"leat/migrations"
+	"leat/migrations/dbtest"
+	"leat/projections"
+	"leat/queries"
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+}
+
+// quick is a configuration for tests, on a server where nothing is lost.
+func quick(t *testing.T) (bench.Config, *pgxpool.Pool) {
+	t.Helper()
+	pool, url := dbtest.NewURL(t)
+	cfg := bench.Config{URL: url, Start: start}
+	cfg.Quick()
+	return cfg, pool
+}
+
+// start wires what the bench needs of a broker.
+func start(ctx context.Context, url string) (*bench.Node, error) {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := migrations.Run(ctx, pool, eventstore.SQL, projections.SQL, commands.SQL); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	logger := slog.New(slog.DiscardHandler)
+	broker := commands.New(commands.Config{Pool: pool, Logger: logger})
+	server := &http.Server{Handler: httpapi.New(httpapi.Config{
+		Commands: broker, Queries: queries.New(pool), Projections: views{projections.New(pool, logger)},
+		Readiness: ready{}, Logger: logger,
+	})}
+	return &bench.Node{Commands: broker, Pool: pool, Run: func(ctx context.Context, listener net.Listener) error {
+		served := make(chan error, 1)
+		go func() { served <- server.Serve(listener) }()
+		err := broker.Run(ctx)
+		if closeErr := errors.Join(server.Close(), <-served); !errors.Is(closeErr, http.ErrServerClosed) {
+			err = errors.Join(err, closeErr)
+		}
+		return err
+	}}, nil
+}
+
+type views struct{ *projections.Views }
+
+func (v views) Verify(context.Context, bool, int) ([]api.Difference, error) { return nil, nil }
+
+type ready struct{}
+
+func (ready) Ready(context.Context) []api.Check { return nil }
+
+// Every case checks its own count: a run without an error has lost nothing and
+// has nothing twice.
+func TestEverything(t *testing.T) {
+	t.Parallel()
+	cfg, pool := quick(t)
+	cfg.Via = []string{bench.ViaCommands, bench.ViaHTTP}
+	steps, total := 0, 0
+	cfg.Progress = func(s bench.Step) {
+		require.Equal(t, steps, s.Done)
+		steps, total = steps+1, s.Total
+	}
+	report, err := bench.Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, total, steps)
+	require.Len(t, report.Figures, total)
+	require.True(t, report.Shortened)
+
+	messages := map[string]int{}
+	for _, f := range report.Figures {
+		require.Positive(t, f.PerSecond, "%s %s", f.Case, f.Side)
+		messages[f.Case+" "+f.Side] = f.Messages
+	}
+	for _, side := range []string{"insert", "leat", "leat http"} {
+		require.Equal(t, cfg.Messages, messages["publish/64x1 "+side])
+	}
+	require.Equal(t, cfg.Messages, messages["publish/8x1000 copy"], "the last batch is cut short")
+	for _, side := range []string{"delete", "lease+delete", "leat", "leat http"} {
+		require.Equal(t, cfg.Messages, messages["drain/8x10 "+side])
+	}
+	for _, side := range []string{"pair", "leat", "leat http"} {
+		require.Equal(t, cfg.Messages, messages["endtoend/max10 "+side])
+		require.Equal(t, cfg.Messages, messages["latency/max10 "+side])
+	}
+	require.NotEmpty(t, report.Aims)
+	require.Empty(t, scratch(t, pool), "scratch databases are dropped")
+	checkShape(t, report)
+}
+
+// checkShape looks at the report as programs see it.
+func checkShape(t *testing.T, report *bench.Report) {
+	t.Helper()
+	text, err := json.Marshal(report)
+	require.NoError(t, err)
+	var got struct {
+		Figures []map[string]any
+		Aims    []map[string]any
+	}
+	require.NoError(t, json.Unmarshal(text, &got))
+	require.Len(t, got.Figures, len(report.Figures))
+	for _, f := range got.Figures {
+		for _, name := range []string{
+			"case", "side", "label", "messages", "perSecond", "serverCpuMicros", "clientCpuMicros", "walBytes", "p50Millis", "p99Millis",
+		} {
+			require.Contains(t, f, name)
+		}
+		if f["case"] == "latency/max10" {
+			require.NotNil(t, f["p99Millis"])
+		}
+	}
+	for _, a := range got.Aims {
+		for _, name := range []string{"case", "side", "name", "value", "wanted", "atMost", "met"} {
+			require.Contains(t, a, name)
+		}
+	}
+}
+
+func TestFIFO(t *testing.T) {
+	t.Parallel()
+	cfg, _ := quick(t)
+	cfg.Mode, cfg.Keys, cfg.Rounds = commands.FIFO, 3, 2
+	cfg.Only = []string{"drain/8x1", "endtoend", "cycle/*", "rebuild"}
+	report, err := bench.Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Len(t, report.Figures, 3+2*2+2+1)
+	require.Equal(t, 2*cfg.Messages, report.Figures[0].Messages, "of all rounds")
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	cfg, pool := quick(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Messages = 1 << 30 // never done
+	cfg.Only = []string{"publish/8x1"}
+	cfg.Progress = func(bench.Step) { cancel() }
+	_, err := bench.Run(ctx, cfg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, scratch(t, pool))
+}
+
+// scratch lists the scratch databases that this test's bench could have left:
+// those of nobody else, who is connected to theirs.
+func scratch(t *testing.T, pool *pgxpool.Pool) []string {
+	t.Helper()
+	var names []string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+		select coalesce(array_agg(d.datname::text), '{}')
+		from pg_database d
+		where d.datname like 'leat\_bench\_%'
+		  and not exists (select from pg_stat_activity a where a.datname = d.datname)`).Scan(&names))
+	return names
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for text, change := range map[string]func(*bench.Config){
+		`via "smoke"`:        func(c *bench.Config) { c.Via = []string{"smoke"} },
+		`mode "lifo"`:        func(c *bench.Config) { c.Mode = "lifo" },
+		"keys":               func(c *bench.Config) { c.Keys = -1 },
+		"payload":            func(c *bench.Config) { c.Payload = bench.MinPayload - 1 },
+		"fill":               func(c *bench.Config) { c.Fill = 10_001 },
+		`only "["`:           func(c *bench.Config) { c.Only = []string{"["} },
+		"rounds":             func(c *bench.Config) { c.Rounds = -1 },
+		"form postgres://":   func(c *bench.Config) { c.URL = "host=/run" },
+		"nothing to measure": func(c *bench.Config) { c.Only = []string{"nothing"} },
+		"messages must be":   func(c *bench.Config) { c.Messages = -1 },
+		"duration must be":   func(c *bench.Config) { c.Duration = -1 },
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			var cfg bench.Config
+			cfg.URL = "postgres://"
+			change(&cfg)
+			require.ErrorContains(t, cfg.Validate(), text)
+		})
+	}
+}
