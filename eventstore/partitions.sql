@@ -36,6 +36,16 @@ begin
     end if;
 
     select s.last_value into last from leat.position_seq s;
+    if upper >= last + 2 * size then
+        return made;
+    end if;
+    -- No range can be attached that has rows in the default partition. Whoever
+    -- has put one there since we looked is waited for here; the next round
+    -- makes room for it.
+    lock table leat.events_default in access exclusive mode;
+    if exists (select from leat.events_default) then
+        return made;
+    end if;
     while upper < last + 2 * size loop
         -- Attached, not created as a partition: that would lock the whole log.
         execute format('create table leat.%I (like leat.events including defaults including indexes)', 'events_' || upper);
