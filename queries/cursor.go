@@ -2,6 +2,7 @@ package queries
 
 import (
 	"encoding/base64"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -24,8 +25,9 @@ func parseCursor(s string) (cursor, error) {
 	text, err := base64.RawURLEncoding.DecodeString(s)
 	if err == nil {
 		if digits, ok := strings.CutPrefix(string(text), cursorPrefix); ok {
-			if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n >= 0 {
-				return cursor(n), nil
+			n, err := strconv.ParseInt(digits, 10, 64)
+			if c := cursor(n); err == nil && n > 0 && n < math.MaxInt64 && c.String() == s {
+				return c, nil
 			}
 		}
 	}

@@ -2,14 +2,22 @@ package queries
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
 
+var reasons = []string{"rejected", "non_retryable", "retries_exhausted", "expired"}
+
+// Reasons lists why messages die: a consumer refused it, named an error class
+// that the queue does not retry, failed too often; or its time was over.
+func Reasons() []string { return slices.Clone(reasons) }
+
 // DeadLettersFilter chooses dead letters of a queue.
 type DeadLettersFilter struct {
 	RoutingKey  *string // nil is any
-	Reason      string  // "" is any
+	Reason      string  // one of Reasons; "" is any
 	Cursor      string  // from an earlier page
 	Limit       int     // 1 to MaxLimit; 0 is DefaultLimit
 	WithPayload bool
@@ -101,8 +109,8 @@ func (q *Queries) DeadLetters(ctx context.Context, queue string, f DeadLettersFi
 			return nil, "", err
 		}
 	}
-	if err := checkText("reason", f.Reason); err != nil {
-		return nil, "", err
+	if f.Reason != "" && !slices.Contains(reasons, f.Reason) {
+		return nil, "", invalid("reason", "must be one of %s", strings.Join(reasons, ", "))
 	}
 	var rows []sized[Message]
 	err = q.readViews(ctx, func(tx pgx.Tx) error {

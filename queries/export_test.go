@@ -23,3 +23,12 @@ const (
 	ProbeSQL       = probeSQL
 	WindowSQL      = windowSQL
 )
+
+// Cursor reads a cursor and writes it again.
+func Cursor(text string) (string, error) {
+	c, err := parseCursor(text)
+	if err != nil || text == "" {
+		return text, err
+	}
+	return c.String(), nil
+}

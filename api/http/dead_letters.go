@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 
 	"leat/api"
 	"leat/queries"
@@ -11,7 +12,7 @@ var listDeadLettersDoc = operation{
 	id: "listDeadLetters", summary: "List the dead letters of a queue, by message id",
 	query: paging(
 		query[string]("routingKey", "only this key"),
-		query[string]("reason", "only this reason: rejected, non_retryable, retries_exhausted, expired"),
+		query[string]("reason", "only this reason: "+strings.Join(queries.Reasons(), ", ")),
 		query[bool]("payload", "whether to give payloads; default true")),
 	answers: ok[api.DeadLetterPage]("A page of dead letters."),
 }
@@ -20,7 +21,7 @@ func (s *server) listDeadLetters(c *call) error {
 	q := &c.query
 	filter := queries.DeadLettersFilter{
 		RoutingKey:  q.optionalText("routingKey"),
-		Reason:      q.text("reason"),
+		Reason:      q.filter("reason"),
 		Cursor:      q.text("cursor"),
 		Limit:       q.limit(queries.MaxLimit),
 		WithPayload: q.flag("payload", true),

@@ -54,10 +54,10 @@ func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
 		To:        q.position("to"),
 		Since:     q.time("since"),
 		Until:     q.time("until"),
-		Channel:   q.text("channel"),
+		Channel:   q.filter("channel"),
 		Kinds:     kinds(q),
 		MessageID: eventstore.MessageID(q.position("messageId")),
-		Actor:     q.text("actor"),
+		Actor:     q.filter("actor"),
 		Cursor:    q.text("cursor"),
 		Limit:     q.limit(most),
 	}

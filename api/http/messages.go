@@ -21,7 +21,7 @@ var peekDoc = operation{
 func (s *server) peek(c *call) error {
 	q := &c.query
 	filter := queries.MessagesFilter{
-		State:       stateFrom(q.text("state")),
+		State:       stateFrom(q.filter("state")),
 		RoutingKey:  q.optionalText("routingKey"),
 		Cursor:      q.text("cursor"),
 		Limit:       q.limit(queries.MaxLimit),

@@ -40,6 +40,15 @@ func (v *values) has(name string) bool { return v.given.Has(name) }
 
 func (v *values) text(name string) string { return v.given.Get(name) }
 
+// filter is a text that chooses; an empty one would choose nothing, or all.
+func (v *values) filter(name string) string {
+	text := v.text(name)
+	if v.has(name) && text == "" {
+		v.note(name, "must not be empty")
+	}
+	return text
+}
+
 // optionalText tells an empty value from none.
 func (v *values) optionalText(name string) *string {
 	if !v.has(name) {
@@ -90,13 +99,14 @@ func (v *values) limit(most int64) int {
 	return int(n)
 }
 
+// position is 0 when it is not given, and greater otherwise.
 func (v *values) position(name string) eventstore.Position {
 	if !v.has(name) {
 		return 0
 	}
 	p, err := eventstore.ParsePosition(v.text(name))
-	if err != nil {
-		v.note(name, "must be a position of the log")
+	if err != nil || p == 0 {
+		v.note(name, "must be a position of the log: a number greater than 0")
 	}
 	return p
 }
