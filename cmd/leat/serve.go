@@ -227,6 +227,8 @@ func (b *broker) checkpoint(ctx context.Context) {
 	defer cancel()
 	position, err := b.views.Checkpoint(ctx)
 	switch {
+	case errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.ViewsRebuilding}):
+		// Lost, and not rebuilt yet: there is nothing to copy.
 	case err != nil:
 		b.logger.Warn("checkpoint at the end", "error", err)
 	case position != nil:

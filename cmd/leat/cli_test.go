@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"leat/api"
+	"leat/eventstore"
+	"leat/migrations/dbtest"
+)
+
+// What is wrong before anything is tried says so, and how it would be right.
+func TestWrongUsage(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		code int
+		says string
+	}{
+		{"nope", exitUsage, `unknown command "nope"`},
+		{"verfy", exitUsage, "do you mean verify"},
+		{"channel nope", exitUsage, `unknown command "nope" for "leat channel"`},
+		{"status extra", exitUsage, `does not take "extra"`},
+		{"status --nope", exitUsage, "unknown flag: --nope"},
+		{"status -o yaml", exitUsage, "must be table or json"},
+		{"status --url localhost:8080", exitUsage, "http://host:port"},
+		{"channel get", exitUsage, "needs <channel>"},
+		{"channel declare q --lease 30q", exitUsage, "--lease"},
+		{"channel declare q --max-deliveries many", exitUsage, "--max-deliveries"},
+		{"channel alter q", exitUsage, "nothing to alter"},
+		{"publish", exitUsage, "needs <channel>"},
+		{"publish q x --file y", exitUsage, "given twice"},
+		{"publish q x --partial", exitUsage, "--ndjson"},
+		{"publish q --ndjson --key k", exitUsage, "--key does not go with --ndjson"},
+		{"publish q x --header novalue", exitUsage, "name=value"},
+		{"publish q x --header a=1 --header a=2", exitUsage, "given twice"},
+		{"publish q x --header a=1 --headers {}", exitUsage, "not both"},
+		{"publish q x --headers {", exitUsage, "not JSON"},
+		{"publish q x --expires-at tomorrow", exitUsage, "2006-01-02T15:04:05Z"},
+		{"publish q --file /does/not/exist", exitFailed, "/does/not/exist"},
+		{"poll", exitUsage, "needs <queue>"},
+		{"poll q --wait long", exitUsage, "--wait"},
+		{"ack q", exitUsage, "needs <receipt>"},
+		{"nack", exitUsage, "needs <queue>"},
+		{"extend q 1:1 --lease x", exitUsage, "--lease"},
+		{"peek q --limit 0", exitUsage, "1 to 1000"},
+		{"dlq list q --limit 1001", exitUsage, "1 to 1000"},
+		{"purge q", exitUsage, "--yes"},
+		{"trace first", exitUsage, "message id"},
+		{"message 0", exitUsage, "message id"},
+		{"replay --from 0", exitUsage, "at least 1"},
+		{"replay --kind message.lost", exitUsage, "message.acked"},
+		{"replay --since yesterday", exitUsage, "1h30m"},
+		{"verify --limit 0", exitUsage, "1 to 1000"},
+		{"verify --url http://127.0.0.1:1 --database-url postgres://x", exitUsage, "not both"},
+		{"verify --database-url nonsense", exitFailed, "database URL"},
+		{"migrate", exitUsage, "--database-url"},
+		{"serve --listen 0.0.0.0:8080", exitFailed, "loopback only"},
+		{"serve --listen nowhere", exitFailed, "listen address"},
+		{"status --url http://127.0.0.1:1", exitFailed, "no broker answers at http://127.0.0.1:1"},
+		{"rebuild --url http://127.0.0.1:1", exitFailed, "leat serve"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			t.Parallel()
+			got := command(t.Context(), "", strings.Fields(c.args)...)
+			require.Equal(t, c.code, got.code, got.errs)
+			require.Contains(t, got.errs, c.says)
+			require.Empty(t, got.out)
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--help"}, {"channel"}, {"publish", "--help"}, {"--version"}} {
+		got := command(t.Context(), "", args...)
+		require.Equal(t, exitOK, got.code)
+		require.NotEmpty(t, got.out)
+	}
+	require.Contains(t, command(t.Context(), "").out, "Exit codes:")
+	for _, c := range root(&cli{}).Commands() {
+		require.NotEmpty(t, c.Short, c.Name())
+	}
+}
+
+// Every command that talks to a broker, on one.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	_, database := dbtest.NewURL(t)
+	broker := serveProcess(t, "--database-url", database)
+	broker.leat("channel", "declare", "jobs", "--lease", "10m", "--base-delay", "1h", "--max-delay", "1h", "--non-retryable", "bad")
+
+	broker.sub("channel", broker.channel)
+	broker.sub("publish", broker.publish)
+	broker.sub("publish lines", broker.publishLines)
+	broker.sub("settle", broker.settle)
+	broker.sub("look", broker.look)
+	broker.sub("replay", broker.replay)
+	t.Run("interrupted", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		got := command(ctx, "", "poll", "jobs", "--wait", "30s", "--url", broker.url)
+		require.Equal(t, exitInterrupted, got.code)
+		require.Empty(t, got.errs)
+	})
+	t.Run("not a broker", func(t *testing.T) {
+		got := command(t.Context(), "", "status", "--url", broker.url+"/elsewhere")
+		require.Equal(t, exitNothing, got.code)
+		require.Contains(t, got.errs, "not_found")
+	})
+}
+
+// sub runs a part of the test.
+func (p *process) sub(name string, part func(t *testing.T)) {
+	outer := p.t
+	outer.Run(name, func(t *testing.T) {
+		p.t = t
+		defer func() { p.t = outer }()
+		part(t)
+	})
+}
+
+func (p *process) channel(t *testing.T) {
+	altered := value[api.Channel](p, "channel", "alter", "jobs", "--max-deliveries", "9", "--jitter", "0")
+	require.Equal(t, 9, altered.Policy.MaxDeliveries)
+	require.Equal(t, []string{"bad"}, altered.Policy.NonRetryable, "what was not named stays")
+	require.Contains(t, p.leat("channel", "get", "jobs"), "max deliveries       9")
+	require.Contains(t, p.exits(exitNothing, "", "channel", "get", "none").errs, "channel_not_found")
+
+	refused := p.exits(exitFailed, "", "channel", "declare", "bad/name", "-o", "json")
+	var problem api.Problem
+	require.NoError(t, json.Unmarshal([]byte(refused.errs), &problem))
+	require.Equal(t, "name", problem.Errors[0].Field)
+	require.Empty(t, refused.out)
+
+	p.leat("channel", "declare", "gone")
+	p.leat("publish", "gone", "x")
+	require.Contains(t, p.exits(exitFailed, "", "channel", "delete", "gone").errs, "channel_not_empty")
+	require.Contains(t, p.leat("channel", "delete", "gone", "--force"), "deleted")
+	p.leat("channel", "declare", "gone")
+	require.JSONEq(t, `{}`, p.leat("channel", "delete", "gone", "-o", "json"))
+}
+
+func (p *process) publish(t *testing.T) {
+	require.Contains(t, p.leat("publish", "jobs", "{\"n\": 1e400}", "--dedup-id", "one"), "published")
+	require.Contains(t, p.leat("publish", "jobs", "{\"n\": 1e400}", "--dedup-id", "one"), "before")
+	require.Contains(t, p.exits(exitFailed, "", "publish", "jobs", "other", "--dedup-id", "one").errs, "dedup_conflict")
+	require.Contains(t, p.exits(exitFailed, "", "publish", "jobs", "x", "--priority", "10").errs, "priority")
+	require.Contains(t, p.exits(exitNothing, "", "publish", "none", "x").errs, "channel_not_found")
+
+	file := filepath.Join(t.TempDir(), "payload")
+	require.NoError(t, os.WriteFile(file, []byte("\x00\xff"), 0o600))
+	p.leat("publish", "jobs", "--file", file)
+	p.exits(exitOK, "text of stdin\n", "publish", "jobs", "-")
+	p.exits(exitOK, "", "publish", "jobs")
+	p.leat("publish", "jobs", "x", "--content-type", "text/x", "--headers", `{"traceId":"a", "n":1}`, "--ttl", "1h", "--priority", "3",
+		"--deliver-at", "2030-01-01T00:00:00Z", "--key", "")
+
+	var payloads, types []string
+	for _, m := range value[api.MessagePage](p, "peek", "jobs").Messages {
+		payloads, types = append(payloads, string(m.Bytes())), append(types, m.ContentType)
+	}
+	require.Equal(t, []string{"{\"n\": 1e400}", "\x00\xff", "text of stdin\n", "", "x"}, payloads, "the bytes as they were")
+	text := "text/plain; charset=utf-8"
+	require.Equal(t, []string{"application/json", "application/octet-stream", text, text, "text/x"}, types)
+	require.Contains(t, p.leat("peek", "jobs", "--state", "delayed"), "due 20")
+	require.Contains(t, p.leat("purge", "jobs", "--yes"), "5 messages removed")
+}
+
+func (p *process) publishLines(t *testing.T) {
+	lines := "{\"payload\":1}\n\n{\"payload\":2,\"routingKey\":\"k\"}\n"
+	require.Contains(t, p.exits(exitOK, lines, "publish", "jobs", "--ndjson").out, "published 2 messages")
+	bad := lines + "{\"payload\":3,\"priority\":99}\n{\"payload\":4,\"ttl\":\"-1s\"}\n"
+	refused := p.exits(exitFailed, bad, "publish", "jobs", "--ndjson")
+	require.Contains(t, refused.errs, "Line 4: priority")
+	require.Contains(t, refused.errs, "line 5: ttl: invalid_field")
+	partly := p.exits(exitRefused, bad, "publish", "jobs", "--ndjson", "--partial")
+	require.Contains(t, partly.out, "published 2 messages")
+	require.Contains(t, partly.errs, "line 4: priority")
+
+	// More than a batch: each is a line of answer, and places count on.
+	many := strings.Repeat("{\"payload\":0}\n", batchLines)
+	answers := p.exits(exitOK, many+lines, "publish", "jobs", "--ndjson", "-o", "json").out
+	require.Equal(t, 2, strings.Count(answers, "\n"))
+	refused = p.exits(exitFailed, many+"{}\n", "publish", "jobs", "--ndjson")
+	require.Contains(t, refused.errs, "after 1000 messages were published")
+	require.Contains(t, refused.errs, "Line 1001")
+	require.Contains(t, p.leat("purge", "jobs", "-y"), "2006 messages removed")
+	p.exits(exitNothing, "", "poll", "jobs")
+	require.JSONEq(t, `{"deliveries":[]}`, p.exits(exitNothing, "", "poll", "jobs", "-o", "json").out)
+}
+
+func (p *process) settle(t *testing.T) {
+	p.exits(exitOK, strings.Repeat("{\"payload\":0,\"routingKey\":\"k\"}\n", 6), "publish", "jobs", "--ndjson")
+	require.Contains(t, p.leat("poll", "jobs", "--key", "k", "--lease", "5m"), "RECEIPT")
+	var receipts []string
+	for _, d := range value[api.PollResult](p, "poll", "jobs", "-n", "5", "--key", "k", "--key", "").Deliveries {
+		receipts = append(receipts, d.Receipt)
+	}
+	require.Len(t, receipts, 5)
+	require.Contains(t, p.leat("extend", "jobs", receipts[0], "--lease", "1h"), "1 extended until")
+	require.Contains(t, p.exits(exitOK, receipts[0]+"\n"+receipts[1], "release", "jobs", "-").out, "2 settled")
+	require.Contains(t, p.leat("nack", "jobs", receipts[2], "--reason", "not now"), "1 settled")
+	require.Contains(t, p.leat("nack", "jobs", receipts[3], "--error-class", "bad", "--reason", "no\nway"), "1 settled")
+	refused := p.exits(exitRefused, "", "ack", "jobs", receipts[4], receipts[0], "1:999999")
+	require.Contains(t, refused.out, "1 settled")
+	require.Contains(t, refused.out, "receipt_unknown")
+	require.Contains(t, p.exits(exitFailed, "", "ack", "jobs", "first").errs, "receipt_malformed")
+	require.Contains(t, p.exits(exitFailed, "", "nack", "jobs", receipts[2], "--action", "drop").errs, "action")
+
+	dead := p.leat("dlq", "list", "jobs", "--key", "k", "--reason", "non_retryable")
+	require.Contains(t, dead, `non_retryable: "no\nway" [bad]`, "what others wrote cannot break a line")
+	history := p.leat("trace", receipts[2], "--client", "reader")
+	require.Contains(t, history, "failed, due again")
+	require.Contains(t, history, "not now")
+}
+
+func (p *process) look(t *testing.T) {
+	first := value[api.MessagePage](p, "peek", "jobs", "--limit", "2", "--no-payload")
+	require.Len(t, first.Messages, 2)
+	require.Nil(t, first.Messages[0].Bytes())
+	require.Contains(t, p.leat("peek", "jobs", "--limit", "2"), "--cursor "+first.NextCursor)
+	second := value[api.MessagePage](p, "peek", "jobs", "--limit", "2", "--cursor", first.NextCursor)
+	require.Greater(t, second.Messages[0].MessageID, first.Messages[1].MessageID)
+	require.Contains(t, p.exits(exitNothing, "", "message", "999999").errs, "message_not_found")
+	require.Contains(t, p.leat("message", first.Messages[0].MessageID.String()), "state")
+	require.Contains(t, p.leat("status"), "settled position")
+}
+
+func (p *process) replay(t *testing.T) {
+	// More than a page, each event once, in order.
+	var last eventstore.Position
+	n := 0
+	for line := range strings.Lines(p.leat("replay")) {
+		var event api.Event
+		require.NoError(t, json.Unmarshal([]byte(line), &event))
+		require.Greater(t, event.Position, last)
+		last = event.Position
+		n++
+	}
+	require.Greater(t, n, 2*replayPage)
+	require.Equal(t, 1, strings.Count(p.leat("replay", "--kind", "message.purged", "--since", "1h", "-n", "1"), "\n"))
+	require.Empty(t, p.leat("replay", "--until", "2020-01-01T00:00:00Z"))
+	require.Empty(t, p.leat("replay", "--from", "99999999"))
+	require.Contains(t, p.leat("replay", "--kind", "channel.altered", "--actor", "tester", "-o", "table"), "channel.altered jobs")
+	require.Contains(t, p.exits(exitNothing, "", "replay", "--channel", "none").errs, "channel_not_found")
+}
