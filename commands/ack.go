@@ -1,8 +1,10 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -75,46 +77,87 @@ func (b *Broker) ackBatch(batch []settlement) ([]acked, error) {
 	return ackMany(ctx, b.cfg.Pool, batch)
 }
 
-// The sequence is read after the function has drawn the position of its event.
+// The sequence is read after the function has drawn the positions of its events.
 const ackSQL = `-- commands.ack
 select a.statuses, (select s.last_value from leat.position_seq s)
-from leat.ack_many($1, $2, $3, $4) a (statuses)`
+from leat.ack_many($1, $2, $3, $4, $5) a (statuses)`
 
 // ackMany acks the receipts of several settlements in one transaction.
 func ackMany(ctx context.Context, db querier, batch []settlement) ([]acked, error) {
-	n := 0
-	for _, s := range batch {
-		n += len(s.receipts)
-	}
-	var (
-		channels = make([]int32, 0, n)
-		receipts = make([]eventstore.Receipt, 0, n)
-		actors   = make(pgtype.FlatArray[pgtype.Text], 0, n)
-	)
-	for _, s := range batch {
-		actor := pgtype.Text{String: s.actor, Valid: s.actor != ""}
-		for range s.receipts {
-			channels = append(channels, int32(s.channel.id))
-			actors = append(actors, actor)
-		}
-		receipts = append(receipts, s.receipts...)
-	}
-	deliveries, messages := columns(receipts)
+	order := ackOrder(batch)
+	c := newAckColumns(batch, order)
 	var (
 		statuses []status
 		position eventstore.Position
 	)
-	err := queryRow(ctx, db, ackSQL, []any{channels, deliveries, messages, actors}, &statuses, &position)
+	err := queryRow(ctx, db, ackSQL, []any{c.channels, c.actors, c.deliveries, c.starts, c.messages}, &statuses, &position)
 	if err != nil {
 		return nil, err
 	}
-	if len(statuses) != n {
-		return nil, fmt.Errorf("ack %d receipts: got %d statuses", n, len(statuses))
+	if statuses != nil && len(statuses) != len(order) {
+		return nil, fmt.Errorf("ack %d receipts: got %d statuses", len(order), len(statuses))
 	}
 	done := make([]acked, len(batch))
 	for i, s := range batch {
-		done[i] = acked{statuses: statuses[:len(s.receipts):len(s.receipts)], position: position}
-		statuses = statuses[len(s.receipts):]
+		done[i] = acked{statuses: make([]status, len(s.receipts)), position: position}
+	}
+	for i, status := range statuses {
+		done[order[i].settlement].statuses[order[i].receipt] = status
 	}
 	return done, nil
+}
+
+// place is where a receipt stands in a batch.
+type place struct{ settlement, receipt int }
+
+// ackOrder puts the receipts of a batch in the order of leat.ack_many: by
+// channel, actor, delivery and message.
+func ackOrder(batch []settlement) []place {
+	var order []place
+	for i, s := range batch {
+		for j := range s.receipts {
+			order = append(order, place{i, j})
+		}
+	}
+	compare := func(a, b place) int {
+		s, t := &batch[a.settlement], &batch[b.settlement]
+		r, u := s.receipts[a.receipt], t.receipts[b.receipt]
+		return cmp.Or(
+			cmp.Compare(s.channel.id, t.channel.id),
+			cmp.Compare(s.actor, t.actor),
+			cmp.Compare(r.Delivery, u.Delivery),
+			cmp.Compare(r.Message, u.Message))
+	}
+	if !slices.IsSortedFunc(order, compare) {
+		slices.SortFunc(order, compare)
+	}
+	return order
+}
+
+// ackColumns are the parameters of leat.ack_many: groups, and their messages.
+type ackColumns struct {
+	channels   []int32
+	actors     pgtype.FlatArray[pgtype.Text]
+	deliveries []int64
+	starts     []int32 // from 1
+	messages   []int64
+}
+
+func newAckColumns(batch []settlement, order []place) *ackColumns {
+	c := &ackColumns{messages: make([]int64, 0, len(order))}
+	var last *settlement
+	for _, p := range order {
+		s := &batch[p.settlement]
+		receipt := s.receipts[p.receipt]
+		if last == nil || s.channel.id != last.channel.id || s.actor != last.actor ||
+			int64(receipt.Delivery) != c.deliveries[len(c.deliveries)-1] {
+			c.channels = append(c.channels, int32(s.channel.id))
+			c.actors = append(c.actors, pgtype.Text{String: s.actor, Valid: s.actor != ""})
+			c.deliveries = append(c.deliveries, int64(receipt.Delivery))
+			c.starts = append(c.starts, int32(len(c.messages)+1))
+		}
+		c.messages = append(c.messages, int64(receipt.Message))
+		last = s
+	}
+	return c
 }

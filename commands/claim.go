@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,8 +15,8 @@ import (
 )
 
 const claimSQL = `-- commands.claim
-select c.request, c.delivery, c.message_id, c.origin_message_id, c.routing_key, c.payload, c.content_type,
-    c.headers, c.priority, c.attempt, c.published_at, c.lease_until
+select c.request, c.delivery, c.lease_until, c.message_ids, c.keys, c.priorities, c.attempts, c.published_ats,
+    c.content_types, c.headers, c.payloads
 from leat.claim($1, $2, $3, $4, $5, $6) c`
 
 // claim takes messages for several waiters, in their order, and gives them to
@@ -43,38 +45,117 @@ func claim(ctx context.Context, db querier, ch channel, waiters []*waiter, from 
 	if err != nil {
 		return eventstore.FromPg(err)
 	}
-	return eventstore.FromPg(scanClaim(rows, ch, waiters))
+	if err = scanClaim(rows, ch, waiters); err == nil {
+		err = readContents(ctx, db, waiters)
+	}
+	if err != nil {
+		// What was read so far is lost: to a rolled back statement, or until the lease ends.
+		for _, w := range waiters {
+			w.deliveries = nil
+		}
+	}
+	return eventstore.FromPg(err)
+}
+
+// noHeaders are the headers of a message without.
+var noHeaders = json.RawMessage(`{}`)
+
+// claimed is a row of leat.claim.
+type claimed struct {
+	delivery     eventstore.Position
+	leaseUntil   time.Time
+	ids          []eventstore.MessageID
+	keys         []string
+	priorities   []int16
+	attempts     []int32
+	publishedAts []time.Time
+	contentTypes pgtype.FlatArray[pgtype.Text]
+	headers      [][]byte // nil: none, or with the payload
+	payloads     [][]byte // nil: too large to come along
 }
 
 func scanClaim(rows pgx.Rows, ch channel, waiters []*waiter) error {
 	var (
-		request   int
-		d         = Delivery{Channel: ch.name}
-		headers   []byte
-		published time.Time
+		request int
+		c       claimed
 	)
 	targets := []any{
-		&request, &d.Receipt.Delivery, &d.MessageID, &d.OriginMessageID, &d.RoutingKey, &d.Payload, &d.ContentType,
-		&headers, &d.Priority, &d.Attempt, &published, &d.LeaseUntil,
+		&request, &c.delivery, &c.leaseUntil, &c.ids, &c.keys, &c.priorities, &c.attempts, &c.publishedAts,
+		&c.contentTypes, &c.headers, &c.payloads,
 	}
 	_, err := pgx.ForEachRow(rows, targets, func() error {
 		if request < 1 || request > len(waiters) {
 			return fmt.Errorf("claim from %s: request %d of %d", ch.name, request, len(waiters))
 		}
-		w := waiters[request-1]
-		d.Receipt.Message = d.MessageID
-		d.Headers = json.RawMessage(headers)
-		d.PublishedAt = published
-		w.deliveries = append(w.deliveries, d)
-		d.Payload, headers = nil, nil
+		waiters[request-1].deliveries = c.deliveries(ch)
 		return nil
 	})
-	if err != nil {
-		// What was read so far is lost to a rolled back statement.
-		for _, w := range waiters {
-			w.deliveries = nil
+	return err
+}
+
+// deliveries are the messages of a row.
+func (c *claimed) deliveries(ch channel) []Delivery {
+	deliveries := make([]Delivery, len(c.ids))
+	for i, id := range c.ids {
+		d := &deliveries[i]
+		*d = Delivery{
+			Receipt:         eventstore.Receipt{Delivery: c.delivery, Message: id},
+			MessageID:       id,
+			OriginMessageID: id,
+			Channel:         ch.name,
+			RoutingKey:      c.keys[i],
+			Payload:         c.payloads[i],
+			ContentType:     JSON,
+			Headers:         noHeaders,
+			Priority:        int(c.priorities[i]),
+			Attempt:         int(c.attempts[i]),
+			PublishedAt:     c.publishedAts[i],
+			LeaseUntil:      c.leaseUntil,
+		}
+		if t := c.contentTypes[i]; t.Valid {
+			d.ContentType = t.String
+		}
+		if h := c.headers[i]; h != nil {
+			d.Headers = h
 		}
 	}
+	return deliveries
+}
+
+const contentsSQL = `-- commands.contents
+select c.message_id, c.headers, c.payload
+from leat.contents($1) c`
+
+// readContents reads what large messages came without.
+func readContents(ctx context.Context, db querier, waiters []*waiter) error {
+	bare := make(map[eventstore.MessageID]*Delivery)
+	for _, w := range waiters {
+		for i := range w.deliveries {
+			if d := &w.deliveries[i]; d.Payload == nil {
+				bare[d.MessageID] = d
+			}
+		}
+	}
+	if len(bare) == 0 {
+		return nil
+	}
+	rows, err := db.Query(ctx, contentsSQL, slices.Collect(maps.Keys(bare)))
+	if err != nil {
+		return err
+	}
+	var (
+		id               eventstore.MessageID
+		headers, payload []byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &headers, &payload}, func() error {
+		d := bare[id]
+		d.Payload = payload
+		if headers != nil {
+			d.Headers = headers
+		}
+		payload, headers = nil, nil
+		return nil
+	})
 	return err
 }
 

@@ -29,7 +29,7 @@ func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		ackSQL, alterChannelSQL, claimSQL, commitModeSQL, declareChannelSQL, deleteChannelSQL, extendSQL, fatesSQL,
+		ackSQL, alterChannelSQL, claimSQL, commitModeSQL, contentsSQL, declareChannelSQL, deleteChannelSQL, extendSQL, fatesSQL,
 		findChannelSQL, nackSQL, publishSQL, purgeSQL, releaseSQL, setCommitModeSQL, sweepSQL,
 	}
 }

@@ -1,8 +1,11 @@
 -- Hands out messages of one queue to several callers: request i wants wants[i]
--- messages for leases[i] (null: the queue's). from_ids, if given, are lower
--- bounds by rank that let the scan pass over what is long gone while a held
--- snapshot keeps it in the index; a scan that finds too little starts over
--- without them. Commits asynchronously: a lost delivery is a redelivery.
+-- messages, at least one, for leases[i] (null: the queue's). Answers a row per
+-- request that got any, its messages in arrays, in the order of the queue. A
+-- message of more than 8 KiB comes without headers and payload, which
+-- leat.contents() reads: an array of large ones could outgrow any memory.
+-- from_ids, if given, are lower bounds by rank that let the scan pass over what
+-- is long gone while a held snapshot keeps it in the index; only a call without
+-- them finds everything. Commits asynchronously: a lost delivery is a redelivery.
 create function leat.claim(
     queue        integer,
     wants        integer[],
@@ -11,18 +14,17 @@ create function leat.claim(
     routing_keys text[],
     from_ids     bigint[]
 ) returns table (
-    request           integer,
-    delivery          bigint,
-    message_id        bigint,
-    origin_message_id bigint,
-    routing_key       text,
-    payload           bytea,
-    content_type      text,
-    headers           jsonb,
-    priority          smallint,
-    attempt           integer,
-    published_at      timestamptz,
-    lease_until       timestamptz
+    request       integer,
+    delivery      bigint,
+    lease_until   timestamptz,
+    message_ids   bigint[],
+    keys          text[],
+    priorities    smallint[],
+    attempts      integer[],
+    published_ats timestamptz[],
+    content_types text[],
+    headers       text[],
+    payloads      bytea[]
 )
 language plpgsql
 set search_path = ''
@@ -33,70 +35,64 @@ set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off as $$
 declare
+    known   record;
     channel leat.channels;
     picks   leat.pick[];
     now_    timestamptz := clock_timestamp();
     drawn   bigint[];
 begin
-    perform leat.need_views();
     perform set_config('synchronous_commit', 'off', true);
-    perform leat.fence();
-    select c.* into channel from leat.channels c where c.id = queue and c.deleted_at is null and c.kind = 'queue';
+    select c as channel, exists (select from leat.views_alive) as alive into known
+    from leat.channels c
+    where c.id = queue and c.deleted_at is null and c.kind = 'queue';
     if not found then
         raise exception 'no queue with id %', queue using errcode = 'LE002';
+    elsif not known.alive then
+        perform leat.need_views();
     end if;
+    channel := known.channel;
 
     if channel.mode = 'fifo' then
         picks := leat.pick_fifo(queue, now_, wants, routing_keys, coalesce(from_ids[1], 0));
     else
         picks := leat.pick_standard(channel, now_, wants, routing_keys, from_ids);
     end if;
-    if from_ids is not null and (
-        select coalesce(sum(p.upto - p.start + 1), 0) from unnest(picks) p
-    ) < (select sum(w) from unnest(wants) w) then
-        -- Lanes that were taken are in flight by now; picked runs are ours to pick again.
-        if channel.mode = 'fifo' then
-            picks := picks || leat.pick_fifo(queue, now_, array(
-                select w.want - coalesce((select sum(p.upto - p.start + 1) from unnest(picks) p where p.request = w.n), 0)
-                from unnest(wants) with ordinality w (want, n) order by w.n)::integer[], routing_keys, 0);
-        else
-            picks := leat.pick_standard(channel, now_, wants, routing_keys, null);
-        end if;
-    end if;
     if picks = '{}' then
         return;
     end if;
 
-    -- The position of a request's event is its delivery; requests that get nothing have none.
-    drawn := array(
-        select case when exists (select from unnest(picks) p where p.request = w.n) then nextval('leat.position_seq') end
-        from generate_subscripts(wants, 1) w (n) order by w.n);
+    -- The position of a request's event is its delivery. Requests are served in
+    -- their order, so the last pick is of the last one served.
+    perform leat.fence();
+    drawn := array(select nextval('leat.position_seq') from generate_series(1, picks[cardinality(picks)].request));
 
-    -- A run that was taken in parts: the parts become runs of their own ...
-    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, expires_at, ids,
-        delivery, due_at, owner, deliveries)
-    select r.channel_id, r.fifo, r.ids[p.start], 2, r.rank, r.routing_key, r.expires_at, r.ids[p.start:p.upto],
-        drawn[p.request], now_ + coalesce(leases[p.request], channel.lease), consumers[p.request], r.deliveries + 1
-    from unnest(picks) p
-    join leat.queue_runs r on r.ctid = p.tid
-    where p.start > 1 or p.upto < p.size;
-    -- ... and what nobody took stays what it was,
-    update leat.queue_runs r
-    set ids = r.ids[p.upto + 1:], first_id = r.ids[p.upto + 1]
-    from (
-        select p.tid, max(p.upto) as upto, max(p.size) as size
+    if exists (select from unnest(picks) p where p.upto - p.start + 1 < p.size) then
+        -- A run that was taken in parts: the parts become runs of their own ...
+        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, expires_at, ids,
+            delivery, due_at, owner, deliveries)
+        select r.channel_id, r.fifo, r.ids[p.start], 2, r.rank, r.routing_key, r.expires_at, r.ids[p.start:p.upto],
+            drawn[p.request], now_ + coalesce(leases[p.request], channel.lease), consumers[p.request], r.deliveries + 1
         from unnest(picks) p
-        group by p.tid
-        having max(p.upto) < max(p.size)
-    ) p
-    where r.ctid = p.tid;
-    delete from leat.queue_runs r
-    using (
-        select p.tid from unnest(picks) p
-        group by p.tid
-        having count(*) > 1 and max(p.upto) = max(p.size)
-    ) p
-    where r.ctid = p.tid;
+        join leat.queue_runs r on r.ctid = p.tid
+        where p.start > 1 or p.upto < p.size;
+        -- ... and what nobody took stays what it was,
+        update leat.queue_runs r
+        set ids = r.ids[p.upto + 1:], first_id = r.ids[p.upto + 1]
+        from (
+            select p.tid, max(p.upto) as upto
+            from unnest(picks) p
+            group by p.tid
+            having max(p.upto) < max(p.size)
+        ) p
+        where r.ctid = p.tid;
+        delete from leat.queue_runs r
+        using (
+            select p.tid from unnest(picks) p
+            group by p.tid
+            having count(*) > 1 and max(p.upto) = max(p.size)
+        ) p
+        where r.ctid = p.tid;
+    end if;
     -- while a run that one request took whole just moves.
     update leat.queue_runs r
     set state = 2, delivery = drawn[p.request], deliveries = r.deliveries + 1,
@@ -113,19 +109,33 @@ begin
             cross join lateral unnest(r.ids) i (id)
             where r.delivery = d.delivery and r.state = 2
             order by r.rank, i.id)
-    from unnest(drawn) with ordinality d (delivery, n)
-    where d.delivery is not null;
+    from unnest(drawn) with ordinality d (delivery, n);
 
+    -- Sorted before the payloads are read, so that these are moved just once.
     return query
-    select d.n::integer, d.delivery, i.id, i.id, r.routing_key, e.payload,
-        coalesce(e.content_type, 'application/json'), coalesce(e.headers, '{}'), (9 - r.rank)::smallint,
-        r.deliveries, e.at, r.due_at
-    from unnest(drawn) with ordinality d (delivery, n)
-    join leat.queue_runs r on r.delivery = d.delivery and r.state = 2
-    cross join lateral unnest(r.ids) i (id)
-    join leat.events e on e.position = i.id
-    order by d.n, r.rank, i.id;
+    select m.n, drawn[m.n], now_ + coalesce(leases[m.n], channel.lease), array_agg(m.id), array_agg(m.routing_key),
+        array_agg(m.priority), array_agg(m.deliveries), array_agg(e.at), array_agg(e.content_type),
+        array_agg(case when octet_length(e.payload) + coalesce(pg_column_size(e.headers), 0) <= 8192 then e.headers::text end),
+        array_agg(case when octet_length(e.payload) + coalesce(pg_column_size(e.headers), 0) <= 8192 then e.payload end)
+    from (
+        select d.n::integer as n, i.id, r.routing_key, (9 - r.rank)::smallint as priority, r.deliveries
+        from unnest(drawn) with ordinality d (delivery, n)
+        join leat.queue_runs r on r.delivery = d.delivery
+        cross join lateral unnest(r.ids) i (id)
+        where r.delivery = any (drawn) and r.state = 2
+        order by 1, r.rank, i.id
+    ) m
+    join leat.events e on e.position = m.id
+    group by m.n;
 end
+$$;
+
+-- What leat.claim left out of large messages.
+create function leat.contents(message_ids bigint[]) returns table (message_id bigint, headers text, payload bytea)
+language sql stable as $$
+    select e.position, e.headers::text, e.payload
+    from leat.events e
+    where e.position = any (contents.message_ids)
 $$;
 
 -- Picks from a standard queue, higher priority first, older first. Runs that

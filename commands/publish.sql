@@ -34,7 +34,8 @@ declare
     live    integer[];
     fifos   integer[];
     refused integer[];
-    placed  boolean;
+    alive   boolean;
+    waiting boolean;
 begin
     if not wait then
         perform set_config('lock_timeout', '100ms', true);
@@ -90,7 +91,10 @@ begin
     end if;
 
     now_ := clock_timestamp();
-    ids := array(select nextval('leat.position_seq') from generate_subscripts(requests, 1));
+    select array(select nextval('leat.position_seq') from generate_subscripts(requests, 1)),
+        exists (select from leat.views_alive),
+        exists (select from leat.unplaced)
+    into ids, alive, waiting;
 
     if dedup_ids is not null then
         select d.ids, d.statuses into ids, statuses
@@ -119,13 +123,17 @@ begin
         nullif(u.content_type, 'application/json'), nullif(u.headers, '{}')::jsonb,
         nullif(u.priority, 0), coalesce(u.due_at, now_ + u.delay), coalesce(u.expires_at, now_ + u.ttl), u.actor,
         case when u.dedup_id is not null then jsonb_build_object('dedupId', u.dedup_id) end
-    from unnest(ids, channels, routing_keys, payloads, content_types, headers, priorities, delays, due_ats,
-        ttls, expires_ats, dedup_ids, actors, statuses)
-        u (id, channel, key, payload, content_type, headers, priority, delay, due_at,
-            ttl, expires_at, dedup_id, actor, status)
+    from (
+        -- In step, shorter ones padded with null, and without the copy that unnest
+        -- in the from clause makes of each array.
+        select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(payloads) as payload,
+            unnest(content_types) as content_type, unnest(headers) as headers, unnest(priorities) as priority,
+            unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
+            unnest(dedup_ids) as dedup_id, unnest(actors) as actor, unnest(statuses) as status
+    ) u
     where coalesce(u.status, 0) = 0;
 
-    if not leat.views_alive() then
+    if not alive then
         insert into leat.unplaced (ids)
         select array_agg(u.id order by u.id)
         from unnest(ids, statuses) u (id, s)
@@ -133,7 +141,7 @@ begin
         having count(*) > 0;
         return;
     end if;
-    if exists (select from leat.unplaced) then
+    if waiting then
         perform leat.place_unplaced();
     end if;
 

@@ -1,3 +1,17 @@
+-- Locks the lanes of deliveries: before any of their runs, and in one order.
+create function leat.lock_lanes(deliveries bigint[]) returns void
+language plpgsql as $$ -- runs under its callers' settings
+begin
+    perform from leat.lanes l
+    where (l.channel_id, l.routing_key) in (
+        select distinct r.channel_id, r.routing_key
+        from leat.queue_runs r
+        where r.delivery = any (lock_lanes.deliveries) and r.state = 2 and r.fifo)
+    order by l.channel_id, l.routing_key
+    for update;
+end
+$$;
+
 -- Takes messages out of the runs they are in flight in, if the receipt still
 -- holds: in flight in that queue, under that delivery, lease not over. Answers
 -- those it took, with what their run knew; lanes are freed by the caller's tail.
@@ -21,15 +35,8 @@ create function leat.take_out(
 )
 language plpgsql as $$ -- runs under its callers' settings
 begin
-    -- Lanes before runs, in one order, as everywhere.
     if exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo') then
-        perform from leat.lanes l
-        where (l.channel_id, l.routing_key) in (
-            select distinct r.channel_id, r.routing_key
-            from leat.queue_runs r
-            where r.delivery = any (take_out.deliveries) and r.state = 2 and r.fifo)
-        order by l.channel_id, l.routing_key
-        for update;
+        perform leat.lock_lanes(take_out.deliveries);
     end if;
 
     -- Locked here and changed in a later statement, which sees what the last
@@ -99,23 +106,29 @@ create function leat.put_back(
     reason   text,
     died_at  timestamptz
 ) returns void
-language sql as $$
+language plpgsql as $$ -- runs under its callers' settings
+begin
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, due_at, expires_at,
         ids, delivery, owner, reason, died_at)
     select queue, fifo, min(u.id), state, u.rank, u.key, u.count, u.due, u.expires,
         array_agg(u.id order by u.id), delivery, u.owner, reason, died_at
     from unnest(ids, ranks, keys, counts, dues, expires, owners) with ordinality
         u (id, rank, key, count, due, expires, owner, n)
-    group by u.rank, u.key, u.count, u.due, u.expires, u.owner, case when fifo then u.n else (u.n - 1) / 200 end
+    group by u.rank, u.key, u.count, u.due, u.expires, u.owner, case when fifo then u.n else (u.n - 1) / 200 end;
+end
 $$;
 
--- Acks of many callers and queues. Per receipt: 0 settled, 1 not in flight
--- under it (leat.receipt_fate tells what became of it).
+-- Acks of many callers and queues. A group is what one caller acks of one
+-- delivery: message_ids from its start to the next one's, in ascending order;
+-- groups of one channel and actor lie side by side. Answers a status per message,
+-- null if all are settled: 0 settled, 1 not in flight under that receipt
+-- (leat.receipt_fate tells what became of it).
 create function leat.ack_many(
     channels    integer[],
+    actors      text[],
     deliveries  bigint[],
-    message_ids bigint[],
-    actors      text[]
+    starts      integer[],
+    message_ids bigint[]
 ) returns smallint[]
 language plpgsql
 set search_path = ''
@@ -126,34 +139,109 @@ set enable_mergejoin = off
 set jit = off as $$
 declare
     now_     timestamptz := clock_timestamp();
-    statuses smallint[] := array_fill(1::smallint, array[cardinality(message_ids)]);
-    taken    record;
+    ends     integer[] := array_append(starts[2:], cardinality(message_ids) + 1);
+    alive    boolean;
+    fifo     boolean;
+    whole    record;
+    settled  integer[]; -- places in message_ids
 begin
-    perform leat.need_views();
-    select array_agg(t.ordinal) as ordinals, array_agg(t.channel_id) as channels, array_agg(t.delivery) as deliveries,
-        array_agg(t.id) as ids, bool_or(t.fifo) as fifo,
-        array_agg(t.channel_id) filter (where t.fifo) as lane_channels,
-        array_agg(t.routing_key) filter (where t.fifo) as lane_keys
-    into taken
-    from leat.take_out(now_, channels, deliveries, message_ids) t;
-    if taken.ids is null then
-        return statuses;
+    select exists (select from leat.views_alive),
+        exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo')
+    into alive, fifo;
+    if not alive then
+        perform leat.need_views();
     end if;
+    if fifo then
+        perform leat.lock_lanes(deliveries);
+    end if;
+
+    -- Most acks are of whole runs, which just go.
+    with asked as materialized (
+        select u.channel, u.delivery, u.start, message_ids[u.start:u.next - 1] as ids
+        from (select unnest(channels) as channel, unnest(deliveries) as delivery, unnest(starts) as start, unnest(ends) as next) u
+    ), gone as (
+        delete from leat.queue_runs r
+        using asked a
+        where r.delivery = any (ack_many.deliveries) and r.state = 2 and r.due_at > now_
+          and r.delivery = a.delivery and r.channel_id = a.channel
+          and r.ids = a.ids[array_position(a.ids, r.first_id):array_position(a.ids, r.first_id) + cardinality(r.ids) - 1]
+        returning a.start - 1 + array_position(a.ids, r.first_id) as place, cardinality(r.ids) as size, r.fifo,
+            r.channel_id, r.routing_key
+    )
+    select coalesce(sum(g.size), 0) as size, array_agg(g.place) as places, array_agg(g.size) as sizes,
+        array_agg(g.channel_id) filter (where g.fifo) as channels,
+        array_agg(g.routing_key) filter (where g.fifo) as keys,
+        array_agg(g.size) filter (where g.fifo) as counts
+    into whole
+    from gone g;
 
     perform leat.fence();
-    insert into leat.events (kind, channel_id, actor, delivery, message_ids)
-    select 'message.acked', u.channel, actors[u.n], case when min(u.delivery) = max(u.delivery) then min(u.delivery) end,
-        array_agg(u.id)
-    from unnest(taken.ordinals, taken.channels, taken.deliveries, taken.ids) u (n, channel, delivery, id)
-    group by u.channel, actors[u.n];
-
-    if taken.fifo then
-        perform leat.free_lanes(now_, taken.lane_channels, taken.lane_keys, array_fill(1, array[cardinality(taken.lane_keys)]));
+    if whole.size = cardinality(message_ids) then
+        insert into leat.events (at, kind, channel_id, actor, delivery, message_ids)
+        select now_, 'message.acked', g.channel, g.actor, case when count(*) = 1 then min(g.delivery) end,
+            message_ids[min(g.start):max(g.next) - 1]
+        from (
+            select unnest(channels) as channel, unnest(actors) as actor, unnest(deliveries) as delivery,
+                unnest(starts) as start, unnest(ends) as next
+        ) g
+        group by g.channel, g.actor;
+    else
+        settled := leat.ack_parts(now_, channels, actors, deliveries, starts, message_ids,
+            array(select generate_series(u.place, u.place + u.size - 1) from unnest(whole.places, whole.sizes) u (place, size)));
     end if;
-    return (
-        select array_agg(case when t.n is null then 1 else 0 end order by u.n)::smallint[]
+    if whole.keys is not null then
+        perform leat.free_lanes(now_, whole.channels, whole.keys, whole.counts);
+    end if;
+    if settled is null then
+        return null;
+    end if;
+    return array(
+        select (s.n is null)::integer::smallint
         from generate_subscripts(message_ids, 1) u (n)
-        left join unnest(taken.ordinals) t (n) on t.n = u.n);
+        left join unnest(settled) s (n) on s.n = u.n
+        order by u.n);
+end
+$$;
+
+-- The rest of leat.ack_many when some messages are not whole runs, or not in
+-- flight: takes out one by one what is not settled yet, and logs all that is.
+-- Answers the places of what is.
+create function leat.ack_parts(
+    now_        timestamptz,
+    channels    integer[],
+    actors      text[],
+    deliveries  bigint[],
+    starts      integer[],
+    message_ids bigint[],
+    settled     integer[]
+) returns integer[]
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    groups integer[]; -- of each message
+    places integer[]; -- of what is left
+    taken  record;
+begin
+    groups := array(select width_bucket(n, starts) from generate_subscripts(message_ids, 1) n order by n);
+    places := array(select n from generate_subscripts(message_ids, 1) n except select s.n from unnest(settled) s (n) order by n);
+    select array_agg(places[t.ordinal]) as places, array_agg(t.channel_id) filter (where t.fifo) as channels,
+        array_agg(t.routing_key) filter (where t.fifo) as keys
+    into taken
+    from leat.take_out(now_,
+        array(select channels[groups[p.n]] from unnest(places) with ordinality p (n, i) order by p.i),
+        array(select deliveries[groups[p.n]] from unnest(places) with ordinality p (n, i) order by p.i),
+        array(select message_ids[p.n] from unnest(places) with ordinality p (n, i) order by p.i)) t;
+    settled := settled || coalesce(taken.places, '{}');
+
+    insert into leat.events (at, kind, channel_id, actor, delivery, message_ids)
+    select now_, 'message.acked', channels[groups[s.n]], actors[groups[s.n]],
+        case when min(deliveries[groups[s.n]]) = max(deliveries[groups[s.n]]) then min(deliveries[groups[s.n]]) end,
+        array_agg(message_ids[s.n] order by s.n)
+    from unnest(settled) s (n)
+    group by 3, 4;
+    if taken.keys is not null then
+        perform leat.free_lanes(now_, taken.channels, taken.keys, array_fill(1, array[cardinality(taken.keys)]));
+    end if;
+    return settled;
 end
 $$;
 

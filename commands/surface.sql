@@ -127,17 +127,27 @@ create function leat.poll(
     lease_until       timestamptz
 )
 language plpgsql set search_path = '' as $$
+declare
+    claimed record;
 begin
     if max is null or max not between 1 and 1000 then
         raise exception 'max is 1 to 1000' using errcode = 'LE003', column = 'max';
     elsif lease <= interval '0' or lease > interval '24 hours' then
         raise exception 'a lease is more than nothing and at most 24 hours' using errcode = 'LE003', column = 'lease';
     end if;
-    return query
-    select c.delivery || ':' || c.message_id, c.message_id, c.origin_message_id, c.routing_key, c.payload, c.content_type,
-        c.headers, c.priority, c.attempt, c.published_at, c.lease_until
-    from leat.claim(leat.queue_id(queue), array[max], array[lease], array[coalesce(consumer, 'sql:' || session_user)],
-        routing_keys, null) c;
+    for claimed in
+        select c.* from leat.claim(leat.queue_id(queue), array[max], array[lease],
+            array[coalesce(consumer, 'sql:' || session_user)], routing_keys, null) c
+    loop
+        -- A statement of its own: it sees what the claim saw.
+        return query
+        select claimed.delivery || ':' || m.id, m.id, m.id, m.key, e.payload, coalesce(e.content_type, 'application/json'),
+            coalesce(e.headers, '{}'), m.priority, m.attempt, e.at, claimed.lease_until
+        from unnest(claimed.message_ids, claimed.keys, claimed.priorities, claimed.attempts)
+            with ordinality m (id, key, priority, attempt, n)
+        join leat.events e on e.position = m.id
+        order by m.n;
+    end loop;
 end
 $$;
 
@@ -174,13 +184,28 @@ $$;
 create function leat.ack(queue text, receipts text[]) returns table (receipt text, result text)
 language plpgsql set search_path = '' as $$
 declare
-    id integer := leat.queue_id(queue);
-    r  record;
+    id       integer := leat.queue_id(queue);
+    r        record;
+    sorted   record;
+    groups   record;
+    statuses smallint[];
 begin
     select p.* into r from leat.parse_receipts(receipts) p;
+    select array_agg(u.n order by u.delivery, u.message) as places, array_agg(u.message order by u.delivery, u.message) as messages
+    into sorted
+    from unnest(r.deliveries, r.message_ids) with ordinality u (delivery, message, n);
+    select array_agg(g.delivery order by g.delivery) as deliveries, array_agg(g.start order by g.delivery) as starts
+    into groups
+    from (
+        select r.deliveries[s.place] as delivery, min(s.n)::integer as start
+        from unnest(sorted.places) with ordinality s (place, n)
+        group by 1
+    ) g;
+    statuses := leat.ack_many(array(select id from unnest(groups.deliveries)),
+        array(select 'sql:' || session_user from unnest(groups.deliveries)), groups.deliveries, groups.starts, sorted.messages);
     return query select * from leat.receipt_results(id, receipts, r.deliveries, r.message_ids,
-        leat.ack_many(array(select id from unnest(receipts)), r.deliveries, r.message_ids,
-            array(select 'sql:' || session_user from unnest(receipts))), 'acked');
+        array(select coalesce(s.status, 0::smallint) from unnest(sorted.places, statuses) s (place, status) order by s.place),
+        'acked');
 end
 $$;
 

@@ -31,6 +31,14 @@ create function leat.place(
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
 begin
+    -- The usual batch is alike but for its payloads.
+    if channels[1] = all (channels) and routing_keys[1] = all (routing_keys)
+        and num_nulls(priorities, delays, due_ats, ttls, expires_ats, statuses) = 6
+    then
+        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, ids)
+        select channels[1], channels[1] = any (coalesce(fifos, '{}')), ids[n], 0, 9, routing_keys[1], ids[n:n + 199]
+        from generate_series(1, cardinality(ids), 200) n;
+    else
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
     select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
         m.due, m.expires, array_agg(m.id order by m.id)
@@ -39,11 +47,15 @@ begin
             case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
             coalesce(u.expires_at, now_ + u.ttl) as expires,
             (u.n - 1) / 200 as chunk
-        from unnest(ids, channels, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses)
-            with ordinality u (id, channel, key, priority, delay, due_at, ttl, expires_at, status, n)
+        from (
+            select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(priorities) as priority,
+                unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
+                unnest(statuses) as status, generate_subscripts(ids, 1) as n
+        ) u
         where coalesce(u.status, 0) = 0
     ) m
     group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk;
+    end if;
 
     if fifos is not null then
         -- An existing lane is left alone, and so never locked by an open publish.

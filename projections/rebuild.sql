@@ -27,7 +27,9 @@ begin
     ), filled as (
         insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, delivery, due_at,
             expires_at, owner, reason, died_at, ids)
-        select n.channel_id, n.fifo, min(n.id), n.state, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at,
+        select n.channel_id, n.fifo, min(n.id),
+            -- What came due meanwhile need not wait for a sweep.
+            case when n.state = 1 and n.due_at <= clock_timestamp() and not n.fifo then 0 else n.state end, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at,
             n.expires_at, n.owner, n.reason, n.died_at, array_agg(n.id order by n.id)
         from numbered n
         group by n.channel_id, n.fifo, n.state, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at, n.expires_at,
@@ -53,15 +55,13 @@ begin
 end
 $$;
 
--- Gives the views up, as a crash would: leat.rebuild_views() is next. Waits for
--- open transactions that wrote to them, at most the caller's lock_timeout.
+-- Gives the views up, as a crash would: leat.rebuild_views() is next. The marker
+-- is truncated, not deleted, to wait for every open transaction that saw it, at
+-- most the caller's lock_timeout: whoever saw it writes to the views before that.
 create function leat.lose_views() returns void
 language plpgsql set search_path = '' as $$
 begin
-    delete from leat.views_alive;
-    if found then
-        truncate leat.queue_runs, leat.lanes;
-    end if;
+    truncate leat.views_alive, leat.queue_runs, leat.lanes;
 end
 $$;
 

@@ -86,17 +86,26 @@ select leat.rebuild_views()`
 // how many messages they hold. Polls and settlements wait meanwhile. If it is
 // killed half-way, the next broker goes on as after a crash.
 func (v *Views) Rebuild(ctx context.Context) (int64, error) {
-	err := pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+	alive, err := v.Alive(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look at queue views: %w", err)
+	}
+	if alive {
+		if err := v.lose(ctx); err != nil {
+			return 0, fmt.Errorf("give up queue views: %w", err)
+		}
+	}
+	return v.restore(ctx)
+}
+
+func (v *Views) lose(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, loseSQL)
 		return err
 	})
-	if err != nil {
-		return 0, fmt.Errorf("give up queue views: %w", err)
-	}
-	return v.restore(ctx)
 }
 
 // restore fills views that are lost. One broker does it, the others find it done.
