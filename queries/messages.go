@@ -133,23 +133,24 @@ with runs as (
 // not wanted is not looked at.
 const (
 	readyRunsSQL   = `r.state = 0 and not r.fifo and coalesce($4::smallint, 0) = 0`
-	busyRunsSQL    = `(r.state = 2 or (r.state = 1 and not r.fifo)) and coalesce($4::smallint, 0) < 3`
-	fifoRunsSQL    = `r.state <= 1 and r.fifo and coalesce($4::smallint, 0) < 2 and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo')`
-	waitingRunsSQL = `r.state <= 1 and coalesce($4::smallint, 0) < 2`
+	busyRunsSQL    = `(r.state = 2 or (r.state = 1 and not r.fifo)) and coalesce($4::smallint, 0) < 3 and ` + inStateSQL
+	fifoRunsSQL    = `r.state <= 1 and r.fifo and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo') and ` + waitingSQL
+	waitingRunsSQL = `r.state <= 1 and ` + waitingSQL
 	heldRunsSQL    = `r.state = 2 and coalesce($4::smallint, 2) = 2`
 	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3`
-)
-
-// The runs that the cursor lies in, and those that follow it.
-const (
-	aroundSQL = `$2::bigint > 0 and r.first_id <= $2 and r.ids[cardinality(r.ids)] > $2 and ` + inStateSQL
-	aheadSQL  = `r.first_id > $2 and ` + inStateSQL + ` order by r.first_id limit $3`
+	waitingSQL     = `coalesce($4::smallint, 0) < 2 and ` + inStateSQL
 )
 
 // What is due is ready, whether or not the sweeper has been there.
 const (
 	stateSQL   = `case when r.state = 1 and r.due_at <= statement_timestamp() then 0 else r.state end`
 	inStateSQL = `($4::smallint is null or $4 = ` + stateSQL + `)`
+)
+
+// The runs that the cursor lies in, and those that follow it.
+const (
+	aroundSQL = `$2::bigint > 0 and r.first_id <= $2 and r.ids[cardinality(r.ids)] > $2`
+	aheadSQL  = `r.first_id > $2 order by r.first_id limit $3`
 )
 
 const pageOfMessagesSQL = `, page as (

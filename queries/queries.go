@@ -38,10 +38,13 @@ func New(pool *pgxpool.Pool) *Queries { return &Queries{pool: pool} }
 const lockViewsSQL = `-- queries.lockViews
 lock table leat.views_alive, leat.queue_runs in access share mode`
 
-// Queue tables swing between empty and full: a plan must not.
+// Queue tables swing between empty and full: a plan must not. And whoever looks
+// takes one processor.
 const plansSQL = `-- queries.plans
 select set_config('lock_timeout', '2s', true),
        set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('max_parallel_workers_per_gather', '0', true),
        set_config('jit', 'off', true)`
 
 const viewsAliveSQL = `-- queries.viewsAlive
