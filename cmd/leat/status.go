@@ -26,27 +26,53 @@ func statusCommand(c *cli) *cobra.Command {
 }
 
 func statusTable(t *table, s api.Status) {
-	views := "whole"
-	if !s.ViewsAlive {
-		views = "being rebuilt from the log"
-	}
-	t.row("version", s.Version)
-	t.row("database", fmt.Sprintf("%s on PostgreSQL %s", plain(s.Database.Name), s.Database.ServerVersion))
+	t.row("version", fmt.Sprintf("%s, running since %s", s.Version, cellText(s.StartedAt)))
+	t.row("database", fmt.Sprintf("%s on PostgreSQL %s, running since %s",
+		plain(s.Database.Name), s.Database.ServerVersion, cellText(s.Database.StartedAt)))
 	t.row("database URL", orNone(s.DatabaseURL))
-	t.row("last position", s.LastPosition)
-	t.row("settled position", s.SettledPosition)
-	t.row("checkpoint", s.Checkpoint)
-	t.row("queue views", views)
-	t.row("vacuum horizon", horizonText(s.Horizon))
+	t.row("last position", fmt.Sprintf("%d, with partitions up to %d", s.LastPosition, s.PartitionedTo))
+	t.row("settled position", settledText(s))
+	t.row("checkpoint", checkpointText(s))
+	t.row("queue views", viewsText(s))
+	t.row("vacuum horizon", holderText(s.Horizon))
+	t.row("wake-ups", orNone(s.WakeUps))
 	t.row("sessions", sessionsText(s.Sessions))
 }
 
-func horizonText(h *api.Holder) string {
+func settledText(s api.Status) string {
+	if s.SettledHolder == nil {
+		return s.SettledPosition.String()
+	}
+	return fmt.Sprintf("%d, %s", s.SettledPosition, holderText(s.SettledHolder))
+}
+
+func checkpointText(s api.Status) string {
+	if s.CheckpointAt == nil {
+		return none
+	}
+	return fmt.Sprintf("%d, written %s", s.Checkpoint, cellText(s.CheckpointAt))
+}
+
+func viewsText(s api.Status) string {
+	switch {
+	case !s.ViewsAlive:
+		return "being rebuilt from the log"
+	case s.Unplaced > 0:
+		return fmt.Sprintf("whole, but for %d messages that are being placed", s.Unplaced)
+	default:
+		return "whole"
+	}
+}
+
+func holderText(h *api.Holder) string {
 	if h == nil {
 		return "held by no session"
 	}
-	return fmt.Sprintf("held by pid %d (%s, database %s, %s) since %s",
-		h.PID, orNone(h.Application), orNone(h.Database), orNone(h.State), cellText(h.Since))
+	who := fmt.Sprintf("pid %d, %s", h.PID, orNone(h.Application))
+	if h.PID == 0 {
+		who = "prepared transaction " + plain(h.Application)
+	}
+	return fmt.Sprintf("held by %s (database %s, %s) since %s", who, orNone(h.Database), orNone(h.State), cellText(h.Since))
 }
 
 func sessionsText(sessions []api.Sessions) string {
