@@ -296,13 +296,37 @@ begin
             perform leat.put_back(channel.id, channel.mode = 'fifo', 1::smallint, attempt.ids, attempt.ranks, attempt.keys,
                 attempt.counts, array_fill(due, array[cardinality(attempt.ids)]), attempt.expires, null, null, null, null);
         else
-            insert into leat.events (at, kind, channel_id, actor, delivery, message_ids, data)
-            values (now_, 'message.dead_lettered', channel.id, actor, from_delivery, attempt.ids,
-                coalesce(data, '{}') || jsonb_build_object('reason', death));
-            perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, attempt.ids, attempt.ranks, attempt.keys,
-                attempt.counts, null, null, null, null, death, now_);
+            perform leat.bury(channel, now_, actor, from_delivery, death, data, attempt.ids, attempt.ranks, attempt.keys,
+                attempt.counts);
         end if;
     end loop;
+end
+$$;
+
+-- Messages that are out of the views become dead letters. Their run keeps the
+-- position of the event, where the details are.
+create function leat.bury(
+    channel leat.channels,
+    now_    timestamptz,
+    actor   text,
+    from_delivery bigint,
+    reason  text,
+    data    jsonb,
+    ids     bigint[],
+    ranks   smallint[],
+    keys    text[],
+    counts  integer[]
+) returns void
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    death bigint;
+begin
+    insert into leat.events (at, kind, channel_id, actor, delivery, message_ids, data)
+    values (now_, 'message.dead_lettered', channel.id, actor, from_delivery, ids,
+        coalesce(data, '{}') || jsonb_build_object('reason', reason))
+    returning position into death;
+    perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, ids, ranks, keys, counts, null, null, death, null,
+        reason, now_);
 end
 $$;
 

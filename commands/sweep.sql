@@ -183,10 +183,7 @@ begin
         insert into leat.events (at, kind, channel_id, actor, message_ids)
         values (now_, 'message.expired', channel.id, 'leat', over.ids);
         if channel.dead_letter_expired then
-            insert into leat.events (at, kind, channel_id, actor, message_ids, data)
-            values (now_, 'message.dead_lettered', channel.id, 'leat', over.ids, '{"reason": "expired"}');
-            perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, over.ids, over.ranks, over.keys,
-                over.counts, null, null, null, null, 'expired', now_);
+            perform leat.bury(channel, now_, 'leat', null, 'expired', null, over.ids, over.ranks, over.keys, over.counts);
         end if;
         if channel.mode = 'fifo' then
             perform leat.free_lanes(now_, array(select channel.id from unnest(over.keys)), over.keys,

@@ -28,6 +28,7 @@ create unlogged table leat.queue_runs (
 
 comment on column leat.queue_runs.first_id is 'ids[1]: the order of the run in its queue';
 comment on column leat.queue_runs.rank is '9 - priority, so that one ascending index serves';
+comment on column leat.queue_runs.delivery is 'in flight: the delivery; dead: the event that says why';
 comment on column leat.queue_runs.due_at is 'delayed: not before; in flight: end of the lease';
 
 -- What a claim on a standard queue walks.
@@ -115,7 +116,7 @@ select c.name as channel,
            else (array['ready', 'delayed', 'in_flight', 'dead'])[r.state + 1]
        end as state,
        r.deliveries as attempts,
-       r.delivery,
+       case when r.state = 2 then r.delivery end as delivery,
        r.due_at,
        r.expires_at,
        r.owner,

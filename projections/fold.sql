@@ -68,6 +68,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         case
             when b.kind is null then k.delivery
             when b.kind in ('message.delivered', 'message.extended') then b.delivery
+            when b.kind = 'message.dead_lettered' then b.position
         end,
         case when b.kind is null then k.due_at when b.kind = 'message.dead_lettered' then null else b.due_at end,
         case when b.kind is null or b.kind <> 'message.dead_lettered' then k.expires_at end,
