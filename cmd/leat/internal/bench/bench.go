@@ -38,7 +38,8 @@ type Config struct {
 	// Keys is how many routing keys are used in turn. Default: 1, or 1,000 in
 	// FIFO queues, where a key has one delivery in flight.
 	Keys int
-	// Payload is the size of a payload in bytes, at least MinPayload. Default 256.
+	// Payload is the size of a payload in bytes, from MinPayload to MaxPayload.
+	// Default 256.
 	Payload int
 	// Fill is the size of the batches in which the messages of a drain were
 	// published. Default 100.
@@ -58,7 +59,11 @@ type Config struct {
 }
 
 // MinPayload holds a time in digits and two quotes: payloads are JSON strings.
-const MinPayload = 24
+// MaxPayload is one of which 1,000 fit into a request.
+const (
+	MinPayload = 24
+	MaxPayload = 16_000
+)
 
 // Node is one running broker.
 type Node struct {
@@ -131,8 +136,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("mode %q must be %s or %s", c.Mode, commands.Standard, commands.FIFO)
 	case c.Keys < 1 || c.Keys > 1_000_000:
 		return errors.New("keys must be from 1 to 1,000,000")
-	case c.Payload < MinPayload || c.Payload > limits.Payload:
-		return fmt.Errorf("payload must be from %d to %d bytes", MinPayload, limits.Payload)
+	case c.Payload < MinPayload || c.Payload > MaxPayload:
+		return fmt.Errorf("payload must be from %d to %d bytes", MinPayload, MaxPayload)
 	case c.Fill < 1 || c.Fill > limits.RequestMessages || c.Fill*c.Payload > limits.RequestBytes:
 		return fmt.Errorf("fill must be from 1 to %d messages, of %d bytes in all", limits.RequestMessages, limits.RequestBytes)
 	case c.Messages < 0:
@@ -143,8 +148,9 @@ func (c *Config) check() error {
 		return errors.New("rounds must be 1 or more")
 	case c.URL != "" && !isURL(c.URL):
 		return errNotURL
-	case len(c.cases((&lab{cfg: *c}).works())) == 0:
-		return fmt.Errorf("nothing to measure: only %s matches none of %s", strings.Join(c.Only, ", "), (&lab{cfg: *c}).names())
+	}
+	if all := newLab(*c); len(c.cases(all.works())) == 0 {
+		return fmt.Errorf("nothing to measure: only %s matches none of %s", strings.Join(c.Only, ", "), all.names())
 	}
 	return nil
 }

@@ -8,14 +8,17 @@ import (
 	"leat/commands"
 )
 
-// depth is a queue that is kept at one size, in a database of its own.
+// place is a database for queues of one size, without a broker at work: what it
+// does by itself would come in between. It is made when it is needed.
+type place struct{ bed *bed }
+
+// depth is a queue that is kept at one size.
 type depth struct {
+	in       *place
 	mode     string
 	messages int
 	keys     int
-
-	broker *commands.Broker // nil: not made yet
-	queue  string
+	queue    string // "": not made yet
 }
 
 // depthKeys spreads the messages of a standard queue, so that a batch of
@@ -28,13 +31,14 @@ const (
 // depthWorks claim from a small queue and from a large one.
 func (l *lab) depthWorks() []work {
 	large, many := max(1000, 1_000_000/l.cfg.Scale), max(1000, 100_000/l.cfg.Scale)
+	small, big := &place{}, &place{}
 	return append(
 		l.depthPair("depth/ready", "ready",
-			&depth{mode: commands.Standard, messages: 1000, keys: depthKeys},
-			&depth{mode: commands.Standard, messages: large, keys: depthKeys}),
+			&depth{in: small, mode: commands.Standard, messages: 1000, keys: depthKeys},
+			&depth{in: big, mode: commands.Standard, messages: large, keys: depthKeys}),
 		l.depthPair("depth/keys", "keys",
-			&depth{mode: commands.FIFO, messages: 1000, keys: 1000},
-			&depth{mode: commands.FIFO, messages: many, keys: many})...)
+			&depth{in: small, mode: commands.FIFO, messages: 1000, keys: 1000},
+			&depth{in: big, mode: commands.FIFO, messages: many, keys: many})...)
 }
 
 // The sides of the depth cases.
@@ -77,7 +81,7 @@ func (l *lab) claims(ctx context.Context, c *clock, d *depth, batch int) (tally,
 			return done, err
 		}
 		for range polls {
-			got, err := d.broker.Poll(ctx, commands.PollRequest{Queue: d.queue, Consumer: actor, Max: batch})
+			got, err := d.in.bed.node.Commands.Poll(ctx, commands.PollRequest{Queue: d.queue, Consumer: actor, Max: batch})
 			if err != nil {
 				return done, fmt.Errorf("poll: %w", err)
 			}
@@ -99,29 +103,31 @@ func (l *lab) claims(ctx context.Context, c *clock, d *depth, batch int) (tally,
 
 // fillDepth makes the queue, at its first use.
 func (l *lab) fillDepth(ctx context.Context, d *depth) error {
-	if d.broker != nil {
+	if d.queue != "" {
 		return nil
 	}
-	b, err := l.newDatabase(ctx)
+	if d.in.bed == nil {
+		b, err := l.newDatabase(ctx)
+		if err != nil {
+			return err
+		}
+		d.in.bed = b
+	}
+	b := d.in.bed
+	queue, err := declare(ctx, b, d.mode)
 	if err != nil {
 		return err
 	}
-	if d.queue, err = declare(ctx, b, d.mode); err != nil {
-		return err
-	}
-	keys := make([]string, d.keys)
-	for i := range keys {
-		keys[i] = fmt.Sprint("key-", i)
-	}
-	filled, err := produce(ctx, commandsDriver{b.node.Commands}, d.queue, 4, depthBatch, newQuota(d.messages, 0),
+	keys := numbered(d.keys)
+	filled, err := produce(ctx, commandsDriver{b.node.Commands}, queue, 4, depthBatch, newQuota(d.messages, 0),
 		func(worker int) *deck { return &deck{keys: keys, payload: l.payload(0), next: worker * d.keys / 4} })
 	if err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
-	if err := errors.Join(b.expect(ctx, d.queue, filled), b.settle(ctx)); err != nil {
+	if err := errors.Join(b.expect(ctx, queue, filled), b.settle(ctx)); err != nil {
 		return err
 	}
-	d.broker = b.node.Commands
+	d.queue = queue
 	return nil
 }
 
@@ -133,14 +139,14 @@ func (l *lab) replace(ctx context.Context, d *depth, taken []commands.Delivery) 
 		settle.Receipts = append(settle.Receipts, taken[i].Receipt.String())
 		publish.Messages = append(publish.Messages, commands.Message{RoutingKey: taken[i].RoutingKey, Payload: taken[i].Payload})
 	}
-	result, err := d.broker.Ack(ctx, settle)
+	result, err := d.in.bed.node.Commands.Ack(ctx, settle)
 	if err != nil {
 		return fmt.Errorf("ack: %w", err)
 	}
 	if result.Settled != len(taken) {
 		return fmt.Errorf("ack: %w: %v", errUnsettled, result.Failed)
 	}
-	if _, err := d.broker.Publish(ctx, publish); err != nil {
+	if _, err := d.in.bed.node.Commands.Publish(ctx, publish); err != nil {
 		return fmt.Errorf("publish: %w", err)
 	}
 	return nil

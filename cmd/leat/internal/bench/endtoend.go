@@ -95,7 +95,7 @@ func (l *lab) pairFloor(ctx context.Context, c *clock, limit int, open bool) (do
 	if err != nil {
 		return tally{}, err
 	}
-	defer func() { err = errors.Join(err, conns.close(ctx)) }()
+	defer func() { err = errors.Join(err, l.floors.trim(ctx, kept)) }()
 	s := l.newStream(from.on(conns[pairs:]), open)
 	s.send = func(ctx context.Context, worker int, payload []byte) error { return send(ctx, conns[worker], payload) }
 	return s.run(ctx, c)

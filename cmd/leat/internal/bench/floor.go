@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -52,39 +53,54 @@ create table floor.leased (
 create index leased_vt on floor.leased (vt);
 `
 
-// floors are the connections and tables of the floors.
+// kept is how many connections of the floors stay open between their samples.
+const kept = 2 * pairs
+
+// floors are the connections to the tables of the floors.
 type floors struct {
-	url string
-	key string
+	url  string
+	idle connections
 }
 
-func newFloors(ctx context.Context, l *lab) (*floors, error) {
-	if _, err := l.main.node.Pool.Exec(ctx, "select leat.make_partitions()"); err != nil {
+func newFloors(ctx context.Context, b *bed) (*floors, error) {
+	if _, err := b.node.Pool.Exec(ctx, "select leat.make_partitions()"); err != nil {
 		return nil, fmt.Errorf("make partitions: %w", err)
 	}
-	if _, err := l.main.node.Pool.Exec(ctx, floorSchemaSQL); err != nil {
+	if _, err := b.node.Pool.Exec(ctx, floorSchemaSQL); err != nil {
 		return nil, fmt.Errorf("make tables of the floors: %w", err)
 	}
-	return &floors{url: l.main.url, key: l.keys[0]}, nil
+	return &floors{url: b.url}, nil
 }
 
 // connections are one per worker.
 type connections []*pgx.Conn
 
-// open connects n times and runs warm on each, so that caches are filled.
+// open takes n connections and runs warm on each, so that caches are filled.
 func (f *floors) open(ctx context.Context, n int, warm func(ctx context.Context, conn *pgx.Conn) error) (connections, error) {
-	var conns connections
-	for range n {
+	for len(f.idle) < n {
 		conn, err := pgx.Connect(ctx, f.url)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("connect: %w", err), conns.close(ctx))
+			return nil, fmt.Errorf("connect: %w", err)
 		}
-		conns = append(conns, conn)
+		f.idle = append(f.idle, conn)
+	}
+	conns := f.idle[:n:n]
+	for _, conn := range conns {
 		if err := undone(ctx, conn, warm); err != nil {
-			return nil, errors.Join(fmt.Errorf("warm up: %w", err), conns.close(ctx))
+			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
 	return conns, nil
+}
+
+// trim closes connections that only few samples need.
+func (f *floors) trim(ctx context.Context, keep int) error {
+	if f == nil || len(f.idle) <= keep {
+		return nil
+	}
+	excess := f.idle[keep:]
+	f.idle = f.idle[:keep]
+	return excess.close(ctx)
 }
 
 // undone does something in a transaction that is rolled back.
@@ -127,9 +143,9 @@ const copyFloorSQL = `copy floor.events (kind, channel_id, routing_key, actor, p
 // copyFloor copies and commits one batch at a time.
 func (l *lab) copyFloor(producers, batch int) func(context.Context, *clock) (tally, error) {
 	// As binary COPY wants it: made once, so that the floor pays nothing for it.
-	full := copyData(batch, l.keys[0], l.payload(0))
+	full := sync.OnceValue(func() []byte { return copyData(batch, l.keys[0], l.payload(0)) })
 	return l.writeFloor(producers, batch, func(ctx context.Context, conn *pgx.Conn, n int) error {
-		data := full
+		data := full()
 		if n != batch {
 			data = copyData(n, l.keys[0], l.payload(0))
 		}
@@ -166,7 +182,7 @@ func (l *lab) writeFloor(producers, batch int, write func(ctx context.Context, c
 		if err != nil {
 			return tally{}, err
 		}
-		defer func() { err = errors.Join(err, conns.close(ctx)) }()
+		defer func() { err = errors.Join(err, l.floors.trim(ctx, kept)) }()
 		if err := c.start(ctx); err != nil {
 			return tally{}, err
 		}
@@ -303,7 +319,7 @@ func (l *lab) drainFloor(consumers, messages int, from floorEnd) func(context.Co
 		if err != nil {
 			return tally{}, err
 		}
-		defer func() { err = errors.Join(err, conns.close(ctx)) }()
+		defer func() { err = errors.Join(err, l.floors.trim(ctx, kept)) }()
 		if err := c.start(ctx); err != nil {
 			return tally{}, err
 		}

@@ -41,11 +41,22 @@ type bed struct {
 	ended     chan error
 }
 
-func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
-	l = &lab{cfg: cfg, epoch: time.Now(), keys: make([]string, cfg.Keys)}
-	for i := range l.keys {
-		l.keys[i] = fmt.Sprint("key-", i)
+// newLab knows what there is to do, and has nothing to do it with.
+func newLab(cfg Config) *lab {
+	return &lab{cfg: cfg, epoch: time.Now(), keys: numbered(cfg.Keys)}
+}
+
+// numbered are so many routing keys.
+func numbered(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprint("key-", i)
 	}
+	return keys
+}
+
+func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
+	l = newLab(cfg)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close(ctx))
@@ -68,7 +79,7 @@ func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
 	if l.main, err = l.newBed(ctx); err != nil {
 		return l, err
 	}
-	l.floors, err = newFloors(ctx, l)
+	l.floors, err = newFloors(ctx, l.main)
 	return l, err
 }
 
@@ -76,7 +87,7 @@ func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
 func (l *lab) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	var errs []error
+	errs := []error{l.floors.trim(ctx, 0)}
 	for _, b := range l.beds {
 		errs = append(errs, l.drop(ctx, b))
 	}
@@ -169,8 +180,7 @@ func (l *lab) warmUp(ctx context.Context, b *bed) error {
 	}
 	for _, via := range l.cfg.Via {
 		const each = 16
-		run := newQuota(20*each, 0)
-		sent, err := l.produce(ctx, b.driver(via), queue, each, 1, run)
+		sent, err := l.produce(ctx, b.driver(via), queue, each, 1, newQuota(10*each, 0))
 		if err != nil {
 			return fmt.Errorf("warm up: %w", err)
 		}

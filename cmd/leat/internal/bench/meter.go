@@ -174,7 +174,7 @@ func (m *meter) clientCPU() time.Duration {
 	return ticks(stat.UTime + stat.STime)
 }
 
-var errNotURL = errors.New("the database must be given as a URL, of the form postgres://...")
+var errNotURL = errors.New("the database must be given as a URL, of the form postgres://host/database")
 
 // isURL tells URLs from key-value strings, in which a database cannot be named.
 func isURL(dsn string) bool {
