@@ -86,7 +86,7 @@ left join lateral (
     select b.data
     from leat.events b
     where b.channel_id = q.channel_id
-      and b.position > q.id
+      and b.position >= coalesce(q.delivery, q.id)
       and b.message_ids is not null
       and b.at = q.died_at
       and b.kind = 'message.dead_lettered'

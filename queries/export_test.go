@@ -1,10 +1,21 @@
 package queries
 
+import (
+	"context"
+
+	"leat/eventstore"
+)
+
+// Death is death.
+func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstore.Position, error) {
+	return q.death(ctx, id)
+}
+
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deadLettersSQL, eventsSQL,
-		historySQL, horizonSQL, keyMessagesSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
+		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deadLettersSQL, deathSQL, eventsSQL,
+		historySQL, horizonSQL, keyMessagesSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}
 }
@@ -15,6 +26,7 @@ const (
 	BatchWindowSQL = batchWindowSQL
 	ChannelSQL     = channelSQL
 	DeadLettersSQL = deadLettersSQL
+	DeathSQL       = deathSQL
 	EventsSQL      = eventsSQL
 	HistorySQL     = historySQL
 	KeyMessagesSQL = keyMessagesSQL

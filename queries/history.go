@@ -2,6 +2,8 @@ package queries
 
 import (
 	"context"
+	"errors"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,7 +19,9 @@ type Event struct {
 // Step by step through the batch events of the channel, on the index
 // events_batches, and not past the event that ends the message. An expiry ends
 // it too, unless the queue dead-letters what expires: that event has the same
-// time, so whatever is clearly later tells that it did not come.
+// time, so whatever is clearly later tells that it did not come. What a message
+// that is still waiting costs is one index entry and one list of ids for each
+// batch event of its channel since it was published.
 const historySQL = `-- queries.History
 with recursive steps as (
     (
@@ -34,6 +38,7 @@ with recursive steps as (
         from leat.events b
         where b.channel_id = s.channel_id
           and b.position > s.position
+          and b.position <= $2
           and b.message_ids is not null
           and ($1 = any (b.message_ids) or (s.kind = 'message.expired' and b.at > s.at + interval '10 s'))
         order by b.position
@@ -82,7 +87,48 @@ func (q *Queries) History(ctx context.Context, id eventstore.MessageID) ([]Event
 
 // history is empty when there is no such message.
 func (q *Queries) history(ctx context.Context, id eventstore.MessageID) ([]Event, error) {
-	return collect(ctx, q.pool, scanEvent, historySQL, id)
+	last, err := q.death(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var events []Event
+	batch := &pgx.Batch{}
+	batch.Queue(plansSQL)
+	batch.Queue(historySQL, id, last).Query(func(rows pgx.Rows) (err error) {
+		events, err = pgx.CollectRows(rows, scanEvent)
+		return err
+	})
+	return events, q.pool.SendBatch(ctx, batch).Close()
+}
+
+// A dead run bears the position of its death.
+const deathSQL = `-- queries.death
+select r.delivery
+from leat.events e
+join leat.queue_runs r on r.channel_id = e.channel_id
+where e.position = $1
+  and e.kind = 'message.published'
+  and r.state = 3
+  and r.first_id <= $1
+  and r.ids[cardinality(r.ids)] >= $1
+  and $1 = any (r.ids)
+  and r.delivery is not null
+limit 1`
+
+// death is the last event of a message that is dead, so that its history need
+// not be looked for in all that came since; no bound of others. The log answers
+// without the queue views too: while they are rebuilt nothing is known.
+func (q *Queries) death(ctx context.Context, id eventstore.MessageID) (eventstore.Position, error) {
+	last := eventstore.Position(math.MaxInt64)
+	batch := &pgx.Batch{}
+	batch.Queue(lockTimeoutSQL, "100ms")
+	batch.Queue(plansSQL)
+	batch.Queue(deathSQL, id).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	err := q.pool.SendBatch(ctx, batch).Close()
+	if errors.Is(err, pgx.ErrNoRows) || errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.Busy}) {
+		return math.MaxInt64, nil
+	}
+	return last, err
 }
 
 func messageNotFound(id eventstore.MessageID) *eventstore.Error {

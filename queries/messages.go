@@ -267,6 +267,8 @@ func scanMessage(row pgx.CollectableRow, total *int) (m Message, err error) {
 		m.LeaseUntil, m.DueAt = m.DueAt, nil
 	case Ready:
 		m.DueAt = nil
+	case Dead:
+		m.Delivery = 0 // the run has the position of its death there
 	}
 	return m, nil
 }

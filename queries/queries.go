@@ -35,14 +35,16 @@ type Queries struct {
 // New reads through the pool.
 func New(pool *pgxpool.Pool) *Queries { return &Queries{pool: pool} }
 
+const lockTimeoutSQL = `-- queries.lockTimeout
+select set_config('lock_timeout', $1, true)`
+
 const lockViewsSQL = `-- queries.lockViews
 lock table leat.views_alive, leat.queue_runs in access share mode`
 
 // Queue tables swing between empty and full: a plan must not. And whoever looks
 // takes one processor.
 const plansSQL = `-- queries.plans
-select set_config('lock_timeout', '2s', true),
-       set_config('enable_seqscan', 'off', true),
+select set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true),
        set_config('jit', 'off', true)`
@@ -58,6 +60,7 @@ func (q *Queries) readViews(ctx context.Context, read func(pgx.Tx) error) error 
 	err := pgx.BeginTxFunc(ctx, q.pool, options, func(tx pgx.Tx) error {
 		var alive bool
 		batch := &pgx.Batch{}
+		batch.Queue(lockTimeoutSQL, "2s")
 		batch.Queue(plansSQL)
 		batch.Queue(lockViewsSQL)
 		batch.Queue(viewsAliveSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&alive) })
