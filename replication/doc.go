@@ -14,7 +14,7 @@
 // # When things fail
 //
 // A wake-up is a hint. The listener proves its connection by a notification to
-// itself, connects again when that stays out, and then wakes everything, because
+// itself (TestListenerProves), connects again when that stays out, and then wakes everything, because
 // it cannot know what it missed; waiting polls look by themselves every second.
 //
 // # Reading order

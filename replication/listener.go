@@ -1,6 +1,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,11 +17,11 @@ import (
 
 const (
 	notifyChannel = "leat"
-	// A connection that has been silent this long proves itself or is replaced.
-	proveEvery   = 15 * time.Second
-	proveWithin  = 5 * time.Second
-	reconnectMin = 100 * time.Millisecond
-	reconnectMax = 5 * time.Second
+	proveEvery    = 15 * time.Second
+	proveWithin   = 5 * time.Second
+	connectWithin = 10 * time.Second // until it listens; a way may be dead without a word
+	reconnectMin  = 100 * time.Millisecond
+	reconnectMax  = 5 * time.Second
 )
 
 // Listener hears wake-ups of one database.
@@ -31,6 +32,9 @@ type Listener struct {
 	Logger *slog.Logger
 	// Wake is told the channels that have new messages; none means any.
 	Wake func(channels ...eventstore.ChannelID)
+	// ProveEvery is the silence after which the connection proves itself or is
+	// replaced. Default: 15 s.
+	ProveEvery time.Duration
 }
 
 // Run listens until ctx ends, connecting again as often as needed. It returns an
@@ -61,21 +65,14 @@ func (l *Listener) Run(ctx context.Context) error {
 }
 
 func (l *Listener) listen(ctx context.Context, config *pgx.ConnConfig) error {
-	conn, err := pgx.ConnectConfig(ctx, config)
+	conn, err := connect(ctx, config)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closing) // it is given up either way
-	}()
-	if _, err := conn.Exec(ctx, "listen "+notifyChannel); err != nil {
-		return err
-	}
-	l.Wake()
+	defer closeConn(ctx, conn)
+	l.Wake() // it cannot know what it missed
 	for {
-		heard, err := wait(ctx, conn, proveEvery)
+		heard, err := wait(ctx, conn, cmp.Or(l.ProveEvery, proveEvery))
 		if err != nil {
 			return err
 		}
@@ -88,6 +85,27 @@ func (l *Listener) listen(ctx context.Context, config *pgx.ConnConfig) error {
 			l.Wake(channels...)
 		}
 	}
+}
+
+// connect opens a connection that listens.
+func connect(ctx context.Context, config *pgx.ConnConfig) (*pgx.Conn, error) {
+	connecting, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(connecting, config)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(connecting, "listen "+notifyChannel); err != nil {
+		closeConn(ctx, conn)
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return conn, nil
+}
+
+func closeConn(ctx context.Context, conn *pgx.Conn) {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_ = conn.Close(closing) // it is given up either way
 }
 
 // prove sends a notification through the server to ourselves: a socket that died
