@@ -20,8 +20,9 @@ type EventsFilter struct {
 	Kinds        []eventstore.Kind
 	MessageID    eventstore.MessageID
 	Actor        string
-	Cursor       string // from an earlier page
-	Limit        int    // 1 to MaxLimit; 0 is DefaultLimit
+	RoutingKey   *string // of published messages; nil is any
+	Cursor       string  // from an earlier page
+	Limit        int     // 1 to MaxLimit; 0 is DefaultLimit
 }
 
 const eventsSQL = `-- queries.Events
@@ -46,15 +47,16 @@ from (
           and ($4::timestamptz is null or e.at < $4)
           and ($5::integer[] is null or e.channel_id = any ($5))
           and ($6::text[] is null or e.kind = any ($6::text[]::leat.event_kind[]))
-          and ($7::text is null or e.actor = $7)`
+          and ($7::text is null or e.actor = $7)
+          and ($8::text is null or e.routing_key = $8)`
 
 const endOfChosenSQL = `
         order by e.position
-        limit $8
+        limit $9
     ) p
 ) e
 left join leat.channels c on c.id = e.channel_id
-where coalesce(e.before, 0) < $9
+where coalesce(e.before, 0) < $10
 order by e.position`
 
 const channelIDsSQL = `-- queries.channelIDs
@@ -70,12 +72,20 @@ func (q *Queries) Events(ctx context.Context, f EventsFilter) (page []Event, nex
 	if err != nil {
 		return nil, "", err
 	}
-	if err := errors.Join(checkText("channel", f.Channel), checkText("actor", f.Actor)); err != nil {
+	if err := f.check(); err != nil {
 		return nil, "", err
 	}
 	f.From = max(f.From, eventstore.Position(after)+1)
 	page, next, err = q.events(ctx, f, limit)
 	return page, next, wrap(err, "read the log")
+}
+
+func (f EventsFilter) check() error {
+	err := errors.Join(checkText("channel", f.Channel), checkText("actor", f.Actor))
+	if f.RoutingKey != nil {
+		err = errors.Join(err, checkText("routingKey", *f.RoutingKey))
+	}
+	return err
 }
 
 func (q *Queries) events(ctx context.Context, f EventsFilter, limit int) (page []Event, next string, err error) {
@@ -101,7 +111,7 @@ func (q *Queries) events(ctx context.Context, f EventsFilter, limit int) (page [
 		sql = batchEventsSQL
 	}
 	rows, err := collect(ctx, q.pool, withTotal(scanSizedEvent), sql, low, end, optionalTime(f.Since), optionalTime(f.Until),
-		channels, kindNames(f.Kinds), optional(f.Actor), limit+1, pageBytes)
+		channels, kindNames(f.Kinds), optional(f.Actor), f.RoutingKey, limit+1, pageBytes)
 	if err != nil {
 		return nil, "", err
 	}
@@ -150,11 +160,14 @@ func (f EventsFilter) takes(e Event, channels []eventstore.ChannelID) bool {
 		(f.Until.IsZero() || e.At.Before(f.Until)) &&
 		(f.Channel == "" || slices.Contains(channels, e.ChannelID)) &&
 		(len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
-		(f.Actor == "" || e.Actor == f.Actor)
+		(f.Actor == "" || e.Actor == f.Actor) &&
+		(f.RoutingKey == nil || (e.RoutingKey != nil && *e.RoutingKey == *f.RoutingKey))
 }
 
 // chooses reports whether there may be much between two events of the choice.
-func (f EventsFilter) chooses() bool { return f.Channel != "" || len(f.Kinds) > 0 || f.Actor != "" }
+func (f EventsFilter) chooses() bool {
+	return f.Channel != "" || len(f.Kinds) > 0 || f.Actor != "" || f.RoutingKey != nil
+}
 
 // onlyBatches reports whether the choice is of batch events of a channel.
 func (f EventsFilter) onlyBatches() bool {

@@ -167,7 +167,7 @@ func TestEvents(t *testing.T) {
 	b.declare("q", commands.ChannelSpec{})
 	b.declare("other", commands.ChannelSpec{})
 	published := b.publish("q", numbered(10)...)
-	b.publish("other", numbered(1)...)
+	b.publish("other", commands.Message{Payload: []byte("1"), RoutingKey: "k"})
 	b.ack("q", b.poll("q", 10))
 	ctx := t.Context()
 
@@ -182,16 +182,23 @@ func TestEvents(t *testing.T) {
 		filter queries.EventsFilter
 		n      int
 	}{
-		"from and to":   {queries.EventsFilter{From: all[3].Position, To: all[5].Position}, 3},
-		"beyond":        {queries.EventsFilter{From: 1 << 60}, 0},
-		"channel":       {queries.EventsFilter{Channel: "other"}, 2},
-		"kinds":         {queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessageAcked, eventstore.ChannelDeclared}}, 3},
-		"message":       {queries.EventsFilter{MessageID: published[4]}, 3},
-		"actor":         {queries.EventsFilter{Actor: "worker"}, 1},
-		"all of them":   {queries.EventsFilter{Actor: "worker", Channel: "q", Kinds: []eventstore.Kind{eventstore.MessageDelivered}}, 1},
-		"long ago":      {queries.EventsFilter{Until: time.Unix(0, 0)}, 0},
-		"in the future": {queries.EventsFilter{Since: time.Now().Add(time.Hour)}, 0},
-		"ever":          {queries.EventsFilter{Since: time.Unix(0, 0), Until: time.Now().Add(time.Hour)}, len(all)},
+		"from and to":    {queries.EventsFilter{From: all[3].Position, To: all[5].Position}, 3},
+		"beyond":         {queries.EventsFilter{From: 1 << 60}, 0},
+		"channel":        {queries.EventsFilter{Channel: "other"}, 2},
+		"kinds":          {queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessageAcked, eventstore.ChannelDeclared}}, 3},
+		"message":        {queries.EventsFilter{MessageID: published[4]}, 3},
+		"actor":          {queries.EventsFilter{Actor: "worker"}, 1},
+		"key":            {queries.EventsFilter{RoutingKey: new("k")}, 1},
+		"empty key":      {queries.EventsFilter{RoutingKey: new("")}, 10},
+		"message by":     {queries.EventsFilter{MessageID: published[4], Actor: "worker", Channel: "q"}, 1},
+		"message of":     {queries.EventsFilter{MessageID: published[4], Channel: "other"}, 0},
+		"key of another": {queries.EventsFilter{MessageID: published[4], RoutingKey: new("k")}, 0},
+		"message later":  {queries.EventsFilter{MessageID: published[4], From: eventstore.Position(published[9]) + 1}, 2},
+		"no message":     {queries.EventsFilter{MessageID: 1}, 0},
+		"all of them":    {queries.EventsFilter{Actor: "worker", Channel: "q", Kinds: []eventstore.Kind{eventstore.MessageDelivered}}, 1},
+		"long ago":       {queries.EventsFilter{Until: time.Unix(0, 0)}, 0},
+		"in the future":  {queries.EventsFilter{Since: time.Now().Add(time.Hour)}, 0},
+		"ever":           {queries.EventsFilter{Since: time.Unix(0, 0), Until: time.Now().Add(time.Hour)}, len(all)},
 	} {
 		page, _, err := b.Events(ctx, test.filter)
 		require.NoError(t, err)
@@ -203,8 +210,18 @@ func TestEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, append(early, late...), len(all))
 
+	filter := queries.EventsFilter{MessageID: published[4], Limit: 2}
+	page, next, err := b.Events(ctx, filter)
+	require.NoError(t, err)
+	require.Equal(t, "published delivered", kindsOf(page))
+	filter.Cursor = next
+	page, next, err = b.Events(ctx, filter)
+	require.NoError(t, err)
+	require.Equal(t, "acked", kindsOf(page))
+	require.Empty(t, next)
+
 	var paged []queries.Event
-	filter := queries.EventsFilter{Limit: 4}
+	filter = queries.EventsFilter{Limit: 4}
 	for {
 		page, next, err := b.Events(ctx, filter)
 		require.NoError(t, err)

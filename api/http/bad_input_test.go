@@ -221,6 +221,7 @@ func TestBadInput(t *testing.T) {
 		"events by ''":           {"GET", "/v1/events?actor=", ``, nil, "invalid_field", "actor", none},
 		"events of channel ''":   {"GET", "/v1/events?channel=", ``, nil, "invalid_field", "channel", none},
 		"events at a cursor":     {"GET", "/v1/events?cursor=MQ", ``, nil, "invalid_field", "cursor", none},
+		"events of a NUL key":    {"GET", "/v1/events?routingKey=%00", ``, nil, "invalid_field", "routingKey", none},
 		"0 events":               {"GET", "/v1/events?limit=0", ``, nil, "invalid_field", "limit", none},
 		"1001 events":            {"GET", "/v1/events?limit=1001", ``, nil, "invalid_field", "limit", none},
 		"events in February":     {"GET", "/v1/events?until=2026-02-30T00:00:00Z", ``, nil, "invalid_field", "until", none},

@@ -21,7 +21,8 @@ var listEventsDoc = operation{
 		query[string]("channel", "name, also of channels that were deleted"),
 		query[string]("kind", "kinds of events, with commas between"),
 		query[int64]("messageId", "that name this message"),
-		query[string]("actor", "that this client caused")),
+		query[string]("actor", "that this client caused"),
+		query[string]("routingKey", "message.published with this key")),
 	answers: []answer{
 		gives[api.EventPage](http.StatusOK, "A page of events. It looks at a bounded part of the log: while there is a nextCursor more may come, even after an empty page."),
 		{http.StatusOK, "All events of the choice, one a line, when Accept asks for it.", nil, ndjsonType},
@@ -50,16 +51,17 @@ func (s *server) listEvents(c *call) error {
 
 func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
 	filter := queries.EventsFilter{
-		From:      q.position("from"),
-		To:        q.position("to"),
-		Since:     q.time("since"),
-		Until:     q.time("until"),
-		Channel:   q.filter("channel"),
-		Kinds:     kinds(q),
-		MessageID: eventstore.MessageID(q.position("messageId")),
-		Actor:     q.filter("actor"),
-		Cursor:    q.text("cursor"),
-		Limit:     q.limit(most),
+		From:       q.position("from"),
+		To:         q.position("to"),
+		Since:      q.time("since"),
+		Until:      q.time("until"),
+		Channel:    q.filter("channel"),
+		Kinds:      kinds(q),
+		MessageID:  eventstore.MessageID(q.position("messageId")),
+		Actor:      q.filter("actor"),
+		RoutingKey: q.optionalText("routingKey"),
+		Cursor:     q.text("cursor"),
+		Limit:      q.limit(most),
 	}
 	return filter, q.err
 }
