@@ -2,7 +2,6 @@ package replication_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -149,6 +148,6 @@ func TestListenerEnds(t *testing.T) {
 		l := replication.Listener{URL: url, Logger: quiet, Wake: func(...eventstore.ChannelID) { cancel() }}
 		time.AfterFunc(50*time.Millisecond, cancel)
 		require.NoError(t, l.Run(ending))
-		require.True(t, errors.Is(ending.Err(), context.Canceled))
+		require.ErrorIs(t, ending.Err(), context.Canceled)
 	}
 }

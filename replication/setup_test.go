@@ -84,4 +84,3 @@ func notify(t *testing.T, pool *pgxpool.Pool, payload string) {
 	_, err := pool.Exec(ctx, `select pg_notify('leat', $1)`, payload)
 	require.NoError(t, err)
 }
-
