@@ -80,10 +80,10 @@ type Step struct {
 	Name        string
 }
 
-// Quick changes a configuration into one that takes seconds and proves nothing
-// but that everything works.
+// Quick makes what is not set yet so small that everything takes seconds, and
+// proves nothing but that it works.
 func (c *Config) Quick() {
-	c.Messages, c.Duration, c.Rounds, c.Scale = 100, 100*time.Millisecond, 1, 1000
+	c.Messages, c.Rounds, c.Scale = or(c.Messages, 100), or(c.Rounds, 1), or(c.Scale, 1000)
 }
 
 func (c *Config) complete() error {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -28,13 +29,40 @@ func TestMain(m *testing.M) {
 	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
 }
 
-// quick is a configuration for tests, on a server where nothing is lost.
-func quick(t *testing.T) (bench.Config, *pgxpool.Pool) {
+// scratch is a bench for tests, on a server where nothing is lost, and the
+// databases that it made.
+type scratch struct {
+	bench.Config
+	pool *pgxpool.Pool
+
+	mu   sync.Mutex
+	made []string
+}
+
+func quick(t *testing.T) *scratch {
 	t.Helper()
-	pool, url := dbtest.NewURL(t)
-	cfg := bench.Config{URL: url, Start: start}
-	cfg.Quick()
-	return cfg, pool
+	s := &scratch{}
+	s.pool, s.URL = dbtest.NewURL(t)
+	s.Start = func(ctx context.Context, url string) (*bench.Node, error) {
+		node, err := start(ctx, url)
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.made = append(s.made, node.Pool.Config().ConnConfig.Database)
+		}
+		return node, err
+	}
+	s.Quick()
+	return s
+}
+
+// requireGone checks that there were so many scratch databases, and that none is left.
+func (s *scratch) requireGone(t *testing.T, made int) {
+	t.Helper()
+	require.Len(t, s.made, made)
+	var left int
+	require.NoError(t, s.pool.QueryRow(t.Context(), "select count(*) from pg_database where datname = any ($1)", s.made).Scan(&left))
+	require.Zero(t, left, "scratch databases are dropped")
 }
 
 // start wires what the bench needs of a broker.
@@ -76,7 +104,7 @@ func (ready) Ready(context.Context) []api.Check { return nil }
 // has nothing twice.
 func TestEverything(t *testing.T) {
 	t.Parallel()
-	cfg, pool := quick(t)
+	cfg := quick(t)
 	// Of each kind the ones that are most at once, but for 64 connections, which
 	// take a while to open.
 	cfg.Only = []string{"publish/8x*", "drain/8x*", "cycle/8x100", "endtoend/max10", "latency", "depth", "rebuild"}
@@ -85,7 +113,7 @@ func TestEverything(t *testing.T) {
 		require.Equal(t, steps, s.Done)
 		steps, total = steps+1, s.Total
 	}
-	report, err := bench.Run(t.Context(), cfg)
+	report, err := bench.Run(t.Context(), cfg.Config)
 	require.NoError(t, err)
 	require.Equal(t, total, steps)
 	require.Len(t, report.Figures, total)
@@ -108,7 +136,7 @@ func TestEverything(t *testing.T) {
 		require.Equal(t, cfg.Messages, messages["latency/max10 "+side])
 	}
 	require.NotEmpty(t, report.Aims)
-	require.Empty(t, scratch(t, pool), "scratch databases are dropped")
+	cfg.requireGone(t, 4)
 	checkShape(t, report)
 }
 
@@ -142,11 +170,11 @@ func checkShape(t *testing.T, report *bench.Report) {
 
 func TestFIFOAndHTTP(t *testing.T) {
 	t.Parallel()
-	cfg, _ := quick(t)
+	cfg := quick(t)
 	cfg.Via = []string{bench.ViaCommands, bench.ViaHTTP}
 	cfg.Mode, cfg.Keys, cfg.Rounds = commands.FIFO, 3, 2
 	cfg.Only = []string{"publish/8x1", "drain/8x1", "endtoend/max1"}
-	report, err := bench.Run(t.Context(), cfg)
+	report, err := bench.Run(t.Context(), cfg.Config)
 	require.NoError(t, err)
 	require.Len(t, report.Figures, 3+4+3)
 	for _, f := range report.Figures {
@@ -156,27 +184,24 @@ func TestFIFOAndHTTP(t *testing.T) {
 
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	cfg, pool := quick(t)
+	cfg := quick(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg.Messages = 1 << 30 // never done
 	cfg.Only = []string{"publish/8x1"}
 	cfg.Progress = func(bench.Step) { cancel() }
-	_, err := bench.Run(ctx, cfg)
+	_, err := bench.Run(ctx, cfg.Config)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, scratch(t, pool))
+	cfg.requireGone(t, 1)
 }
 
-// scratch lists the scratch databases that this test's bench could have left:
-// those of nobody else, who is connected to theirs.
-func scratch(t *testing.T, pool *pgxpool.Pool) []string {
-	t.Helper()
-	var names []string
-	require.NoError(t, pool.QueryRow(t.Context(), `
-		select coalesce(array_agg(d.datname::text), '{}')
-		from pg_database d
-		where d.datname like 'leat\_bench\_%'
-		  and not exists (select from pg_stat_activity a where a.datname = d.datname)`).Scan(&names))
-	return names
+// The database in the parameters would be used instead of the scratch one.
+func TestOthersDatabaseIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	cfg := quick(t)
+	cfg.URL += "&dbname=postgres"
+	_, err := bench.Run(t.Context(), cfg.Config)
+	require.ErrorContains(t, err, "must be in its path")
+	cfg.requireGone(t, 0)
 }
 
 func TestRefused(t *testing.T) {

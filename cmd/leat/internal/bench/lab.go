@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"leat/api/client"
@@ -120,18 +121,34 @@ func (l *lab) newBed(ctx context.Context) (*bed, error) {
 // newDatabase makes a scratch database whose broker does nothing by itself.
 func (l *lab) newDatabase(ctx context.Context) (*bed, error) {
 	b := &bed{name: "leat_bench_" + strings.ToLower(rand.Text()[:12])}
+	var err error
+	if b.url, err = inDatabase(l.cfg.URL, b.name); err != nil {
+		return nil, err
+	}
 	l.beds = append(l.beds, b) // first, so that it is dropped also if this is interrupted
 	if _, err := l.admin.Exec(ctx, "create database "+b.name+" template template0"); err != nil {
 		return nil, fmt.Errorf("create scratch database: %w", err)
 	}
-	address, err := url.Parse(l.cfg.URL)
-	if err != nil {
-		return nil, fmt.Errorf("parse database URL: %w", err)
-	}
-	address.Path = "/" + b.name
-	b.url = address.String()
 	b.node, err = l.cfg.Start(ctx, b.url)
 	return b, err
+}
+
+// inDatabase is a server's URL with another database.
+func inDatabase(server, name string) (string, error) {
+	address, err := url.Parse(server)
+	if err != nil {
+		return "", fmt.Errorf("parse database URL: %w", err)
+	}
+	address.Path = "/" + name
+	config, err := pgx.ParseConfig(address.String())
+	if err != nil {
+		return "", fmt.Errorf("parse database URL: %w", err)
+	}
+	// Parameters may name one too, and win: nothing but scratch is to be touched.
+	if config.Database != name {
+		return "", fmt.Errorf("database URL: the database %s must be in its path, not in its parameters", config.Database)
+	}
+	return address.String(), nil
 }
 
 // serve runs the broker until the bed is closed.
