@@ -24,7 +24,7 @@ type DeadLettersFilter struct {
 }
 
 // Like messagesSQL, on the index of dead runs. What the consumer said is in the
-// event of the death, which bears the run's own time.
+// event of the death, whose position a dead run keeps in place of a delivery's.
 const deadLettersSQL = `-- queries.DeadLetters
 with runs as (
     (
@@ -82,18 +82,7 @@ from (
     from page p
     join leat.events e on e.position = p.id
 ) q
-left join lateral (
-    select b.data
-    from leat.events b
-    where b.channel_id = q.channel_id
-      and b.position >= coalesce(q.delivery, q.id)
-      and b.message_ids is not null
-      and b.at = q.died_at
-      and b.kind = 'message.dead_lettered'
-      and q.id = any (b.message_ids)
-    order by b.position
-    limit 1
-) d on true
+left join leat.events d on d.position = q.delivery
 where not $6 or coalesce(q.before, 0) < $7
 order by q.id`
 

@@ -170,6 +170,15 @@ func TestDeadLetters(t *testing.T) {
 		require.NotNil(t, dead[i].DiedAt)
 		require.NotEmpty(t, dead[i].Payload)
 	}
+	// The log knows it all as well.
+	_, err = b.pool.Exec(t.Context(), "select leat.lose_views()")
+	require.NoError(t, err)
+	_, err = b.pool.Exec(t.Context(), "select leat.rebuild_views()")
+	require.NoError(t, err)
+	rebuilt, _, err := b.DeadLetters(t.Context(), "q", queries.DeadLettersFilter{WithPayload: true})
+	require.NoError(t, err)
+	require.Equal(t, dead, rebuilt)
+
 	one, next, err := b.DeadLetters(t.Context(), "q", queries.DeadLettersFilter{Reason: "non_retryable", Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, next)
