@@ -50,6 +50,9 @@ func FromPg(err error) error {
 	return err
 }
 
+// defaultPartition of the log takes what no other does.
+const defaultPartition = "events_default"
+
 func fromState(pg *pgconn.PgError, err error) error {
 	if code, ok := raised[pg.Code]; ok {
 		e := &Error{Code: code, Message: pg.Message, Field: pg.ColumnName, Index: -1, Cause: err}
@@ -65,7 +68,8 @@ func fromState(pg *pgconn.PgError, err error) error {
 	switch {
 	case Unreachable(err):
 		return unavailable(err)
-	case pg.Code == "55P03", pg.Code == "40P01", pg.Code == "40001": // lock not available, deadlock, serialization
+	case pg.Code == "55P03", pg.Code == "40P01", pg.Code == "40001", // lock not available, deadlock, serialization
+		pg.Code == "23514" && pg.TableName == defaultPartition: // the row's own partition came while it waited for this one
 		return &Error{
 			Code:       Busy,
 			Message:    "Another transaction holds what this call needs; try again.",
@@ -97,7 +101,7 @@ func Unreachable(err error) bool {
 		case "25006", "57014", "57P01", "57P02", "57P03", "57P04", "57P05": // read-only, cancelled, shutdown, crash, starting up, ...
 			return true
 		default:
-			return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53") || pg.Code == "58030"
+			return strings.HasPrefix(pg.Code, "08") || strings.HasPrefix(pg.Code, "53") || pg.Code == "58030" || recovering(pg)
 		}
 	}
 	if errors.Is(err, context.Canceled) {

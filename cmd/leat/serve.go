@@ -124,10 +124,8 @@ func serveOn(ctx context.Context, listener net.Listener, config serveConfig, log
 	}
 	defer pool.Close()
 	b := newBroker(pool, directURL, logger)
-	if config.Durable != nil {
-		if err := b.setDurable(ctx, *config.Durable); err != nil {
-			return err
-		}
+	if err := b.prepare(ctx, config.Durable); err != nil {
+		return err
 	}
 	return b.run(ctx, listener)
 }
@@ -211,14 +209,25 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-// setDurable says whether the queue views are to survive a crash of PostgreSQL.
-func (b *broker) setDurable(ctx context.Context, durable bool) error {
-	began := time.Now()
-	changed, err := b.views.SetDurable(ctx, durable)
-	if err == nil && changed {
-		b.logger.Info("queue views written anew", "durable", durable, "took", time.Since(began).Round(time.Millisecond))
+// prepare does what comes before the first request.
+func (b *broker) prepare(ctx context.Context, durable *bool) error {
+	if durable != nil {
+		began := time.Now()
+		changed, err := b.views.SetDurable(ctx, *durable)
+		if err != nil {
+			return err
+		}
+		if changed {
+			b.logger.Info("queue views written anew", "durable", *durable, "took", time.Since(began).Round(time.Millisecond))
+		}
 	}
-	return err
+	// An append that comes before the first partitions is in their way. If they
+	// have to wait for somebody's, the store tries again while it runs.
+	err := b.store.MakePartitions(ctx)
+	if err != nil && !errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.Busy}) {
+		return fmt.Errorf("make partitions of the log: %w", err)
+	}
+	return nil
 }
 
 // checkpoint spares the next start a long rebuild, should it need one.
