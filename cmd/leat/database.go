@@ -38,6 +38,7 @@ func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 		return nil, fmt.Errorf("parse database URL: %w", err)
 	}
 	config.MaxConns = max(config.MaxConns, 16)
+	config.ConnConfig.OnPgError = eventstore.KeepConnection
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "leat"
 	}
