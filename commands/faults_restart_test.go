@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -319,6 +321,18 @@ func TestG2F28ServerFaultsUnderLoad(t *testing.T) {
 			<-time.After(2 * time.Second)
 			restart(t, server)
 		}},
+		{"standby, then promoted", func() {
+			standBy(t, b.pool)
+			restart(t, server)
+			<-time.After(time.Second)
+			insist(t, b.pool, `select pg_promote()`)
+		}},
+		{"read-only for a while", func() {
+			insist(t, b.pool, `alter database leat set default_transaction_read_only = on`)
+			killConnections(t, b.pool, 2)
+			<-time.After(time.Second)
+			insist(t, b.pool, `set default_transaction_read_only = off`, `alter database leat reset default_transaction_read_only`)
+		}},
 	} {
 		fault.do()
 		l.flows(fault.name)
@@ -339,6 +353,29 @@ func restart(t *testing.T, server *pgserver.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), forgiving)
 	defer cancel()
 	require.NoError(t, server.Restart(ctx))
+}
+
+// standBy makes the server come up as a standby when it is started next.
+func standBy(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	var data string
+	require.NoError(t, pool.QueryRow(ctx, `show data_directory`).Scan(&data))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o666))
+}
+
+// insist runs statements in one session until they succeed.
+func insist(t *testing.T, pool *pgxpool.Pool, statements ...string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+			for _, sql := range statements {
+				if _, err := conn.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			return nil
+		}) == nil
+	}, forgiving, 20*time.Millisecond, statements)
 }
 
 // killConnections terminates backends of the database at random, time and again.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"leat/commands"
+	"leat/eventstore"
 	"leat/projections"
 	"leat/replication"
 )
@@ -51,6 +52,7 @@ func connect(t testing.TB, url string, adapt ...func(*pgxpool.Config)) *pgxpool.
 	config, err := pgxpool.ParseConfig(url)
 	require.NoError(t, err)
 	config.MaxConns = 10
+	config.ConnConfig.OnPgError = eventstore.KeepConnection
 	for _, f := range adapt {
 		f(config)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -92,7 +93,9 @@ func publishError(err error) error {
 // neverRan reports whether the statement cannot have been carried out.
 func neverRan(err error) bool {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return pg.Code != "57P01" && pg.Code != "57P02" // the end of a session may come after the commit
+		// The end of a session may come after the commit, and so may a pooler's
+		// word that it lost the server (class 08).
+		return pg.Code != "57P01" && pg.Code != "57P02" && !strings.HasPrefix(pg.Code, "08")
 	}
 	_, refused := errors.AsType[*pgconn.ConnectError](err)
 	return refused || pgconn.SafeToRetry(err)
