@@ -137,5 +137,6 @@ func (h History) AppendJSON(b []byte) []byte {
 	o := beginObject(b)
 	o.number("messageId", int64(h.MessageID))
 	list(&o, "events", h.Events)
+	o.optionalText("nextCursor", h.NextCursor)
 	return o.end()
 }

@@ -31,8 +31,9 @@ type EventPage struct {
 	NextCursor string  `json:"nextCursor,omitempty" doc:"absent on the last page"`
 }
 
-// History is every event that names a message, in order.
+// History is a page of the events that name a message, in order.
 type History struct {
-	MessageID eventstore.MessageID `json:"messageId"`
-	Events    []Event              `json:"events" nullable:"false"`
+	MessageID  eventstore.MessageID `json:"messageId"`
+	Events     []Event              `json:"events" nullable:"false"`
+	NextCursor string               `json:"nextCursor,omitempty" doc:"absent on the last page"`
 }

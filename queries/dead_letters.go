@@ -78,12 +78,13 @@ from (
            e.content_type,
            e.headers,
            count(*) over () as total,
-           sum(octet_length(e.payload)) over (order by p.id rows between unbounded preceding and 1 preceding) as before
+           sum(case when $6 then octet_length(e.payload) else 0 end + coalesce(pg_column_size(e.headers), 0))
+               over (order by p.id rows between unbounded preceding and 1 preceding) as before
     from page p
     join leat.events e on e.position = p.id
 ) q
 left join leat.events d on d.position = q.delivery
-where not $6 or coalesce(q.before, 0) < $7
+where coalesce(q.before, 0) < $7
 order by q.id`
 
 // DeadLetters lists the dead letters of a queue by message id. The second

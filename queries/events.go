@@ -38,7 +38,8 @@ const chosenSQL = `select ` + eventColumns + `,
 from (
     select p.*,
            count(*) over () as total,
-           sum(octet_length(p.payload)) over (order by p.position rows between unbounded preceding and 1 preceding) as before
+           sum(coalesce(octet_length(p.payload), 0) + coalesce(pg_column_size(p.headers), 0) + coalesce(pg_column_size(p.message_ids), 0))
+               over (order by p.position rows between unbounded preceding and 1 preceding) as before
     from (
         select e.*
         from leat.events e
@@ -138,20 +139,17 @@ func (q *Queries) channelsNamed(ctx context.Context, name string) ([]eventstore.
 func (q *Queries) eventsOfMessage(
 	ctx context.Context, f EventsFilter, low, high eventstore.Position, channels []eventstore.ChannelID, limit int,
 ) (page []Event, next string, err error) {
-	history, err := q.history(ctx, f.MessageID)
-	if err != nil {
-		return nil, "", err
-	}
-	for _, e := range history {
-		if e.Position < low || e.Position > high || !f.takes(e, channels) {
-			continue
+	err = q.eachEvent(ctx, f.MessageID, func(e Event) bool {
+		switch {
+		case e.Position < low || !f.takes(e, channels):
+		case len(page) == limit:
+			next = cursor(page[limit-1].Position).String()
+		default:
+			page = append(page, e)
 		}
-		if len(page) == limit {
-			return page, cursor(page[limit-1].Position).String(), nil
-		}
-		page = append(page, e)
-	}
-	return page, "", nil
+		return e.Position < high && next == ""
+	})
+	return page, next, err
 }
 
 // takes is what eventsSQL says of an event, but for its position.

@@ -16,8 +16,9 @@ type Event struct {
 	Channel string // "" when it concerns none
 }
 
-// Step by step through the batch events of the channel, on the index
-// events_batches, and not past the event that ends the message. An expiry ends
+// Step by step, and no more of them than a page has, from the publish or from
+// the last event of the page before, through the batch events of the channel, on
+// the index events_batches, and not past the event that ends the message. An expiry ends
 // it too, unless the queue dead-letters what expires: that event has the same
 // time, so whatever is clearly later tells that it did not come. What a message
 // that is still waiting costs is one index entry and one list of ids for each
@@ -27,8 +28,8 @@ with recursive steps as (
     (
         select e.position, e.kind, e.at, e.channel_id, true as named
         from leat.events e
-        where e.position = $1
-          and e.kind = 'message.published'
+        where e.position = greatest($1, $3::bigint)
+          and (e.kind = 'message.published' or $1 = any (e.message_ids))
     )
     union all
     select n.position, n.kind, n.at, n.channel_id, n.named
@@ -48,10 +49,15 @@ with recursive steps as (
       and s.kind not in ('message.acked', 'message.discarded', 'message.purged')
 )
 select ` + eventColumns + `
-from steps s
+from (
+    select s.position
+    from steps s
+    where s.named
+      and s.position > $3
+    limit $4
+) s
 join leat.events e on e.position = s.position
 left join leat.channels c on c.id = e.channel_id
-where s.named
 order by e.position`
 
 // eventColumns are what scanEvent reads, of leat.events e and leat.channels c.
@@ -73,32 +79,68 @@ const eventColumns = `e.position,
        e.data,
        coalesce(c.name, '')`
 
-// History is every event that names a message, in order.
-func (q *Queries) History(ctx context.Context, id eventstore.MessageID) ([]Event, error) {
-	events, err := q.history(ctx, id)
+// History is every event that names a message, in order, in pages. The second
+// result is the cursor of the next page, "" on the last.
+func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f HistoryFilter) (page []Event, next string, err error) {
+	after, limit, err := checkPage(f.Cursor, f.Limit)
 	if err != nil {
-		return nil, wrap(err, "read history of message %d", id)
+		return nil, "", err
 	}
-	if len(events) == 0 {
-		return nil, messageNotFound(id)
+	page, next, err = q.history(ctx, id, after, limit)
+	if err != nil {
+		return nil, "", wrap(err, "read history of message %d", id)
 	}
-	return events, nil
+	if len(page) == 0 && after == 0 {
+		return nil, "", messageNotFound(id)
+	}
+	return page, next, nil
+}
+
+// HistoryFilter chooses a page of a history.
+type HistoryFilter struct {
+	Cursor string // from an earlier page
+	Limit  int    // 1 to MaxLimit; 0 is DefaultLimit
 }
 
 // history is empty when there is no such message.
-func (q *Queries) history(ctx context.Context, id eventstore.MessageID) ([]Event, error) {
+func (q *Queries) history(ctx context.Context, id eventstore.MessageID, after cursor, limit int) (page []Event, next string, err error) {
 	last, err := q.death(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	var events []Event
 	batch := &pgx.Batch{}
 	batch.Queue(plansSQL)
-	batch.Queue(historySQL, id, last).Query(func(rows pgx.Rows) (err error) {
-		events, err = pgx.CollectRows(rows, scanEvent)
+	batch.Queue(historySQL, id, last, after, limit+1).Query(func(rows pgx.Rows) (err error) {
+		page, err = pgx.CollectRows(rows, scanEvent)
 		return err
 	})
-	return events, q.pool.SendBatch(ctx, batch).Close()
+	if err := q.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return nil, "", err
+	}
+	if len(page) > limit {
+		page = page[:limit]
+		next = cursor(page[limit-1].Position).String()
+	}
+	return page, next, nil
+}
+
+// eachEvent goes through the whole history of a message, page by page.
+func (q *Queries) eachEvent(ctx context.Context, id eventstore.MessageID, visit func(Event) (more bool)) error {
+	for after := cursor(0); ; {
+		page, next, err := q.history(ctx, id, after, MaxLimit)
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if !visit(e) {
+				return nil
+			}
+		}
+		if next == "" {
+			return nil
+		}
+		after = cursor(page[len(page)-1].Position)
+	}
 }
 
 // A dead run bears the position of its death.

@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 		var events []queries.Event
 		require.Eventually(t, func() bool {
 			var err error
-			events, err = b.History(ctx, id)
+			events, _, err = b.History(ctx, id, queries.HistoryFilter{})
 			return err == nil && kindsOf(events) == test.kinds
 		}, patience, 10*time.Millisecond, "%s: %s", name, kindsOf(events))
 		require.Eventually(t, func() bool {
@@ -120,6 +120,34 @@ func TestMessageInFlight(t *testing.T) {
 	require.Equal(t, queries.Deleted, m.State)
 }
 
+func TestHistoryInPages(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	id := b.publish("q", numbered(1)...)[0]
+	for range 3 {
+		_, err := b.broker.Release(t.Context(), commands.SettleRequest{Queue: "q", Receipts: b.poll("q", 1)})
+		require.NoError(t, err)
+	}
+	b.ack("q", b.poll("q", 1))
+	var filter queries.HistoryFilter
+	var pages []string
+	for filter.Limit = 4; ; {
+		page, next, err := b.History(t.Context(), id, filter)
+		require.NoError(t, err)
+		pages = append(pages, kindsOf(page))
+		if filter.Cursor = next; next == "" {
+			break
+		}
+	}
+	require.Equal(t, []string{"published delivered released delivered", "released delivered released delivered", "acked"}, pages)
+
+	for _, f := range []queries.HistoryFilter{{Limit: -1}, {Limit: queries.MaxLimit + 1}, {Cursor: "x"}} {
+		_, _, err := b.History(t.Context(), id, f)
+		require.Equal(t, eventstore.InvalidField, code(err), "%+v", f)
+	}
+}
+
 // The history of a message that ended, or died, is as cheap as it was then,
 // however much came after it.
 func TestHistoryStopsAtTheEnd(t *testing.T) {
@@ -137,12 +165,12 @@ func TestHistoryStopsAtTheEnd(t *testing.T) {
 	for id, kinds := range map[eventstore.MessageID]string{
 		acked: "published delivered acked", dead: "published delivered dead_lettered",
 	} {
-		events, err := b.History(t.Context(), id)
+		events, _, err := b.History(t.Context(), id, queries.HistoryFilter{})
 		require.NoError(t, err)
 		require.Equal(t, kinds, kindsOf(events))
 		last, err := b.Death(t.Context(), id)
 		require.NoError(t, err)
-		plan := b.analyze(queries.HistorySQL, id, last)
+		plan := b.analyze(queries.HistorySQL, id, last, 0, 100)
 		require.Contains(t, plan, "channel_id_position_idx")
 		require.NotRegexp(t, `Rows Removed by Filter: [1-9]`, plan)
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"leat/eventstore"
 )
 
@@ -22,41 +20,44 @@ select clock_timestamp(),
 // Message says where a message is now, by the log: also when the queue views
 // are lost, and when it has left its queue long ago.
 func (q *Queries) Message(ctx context.Context, id eventstore.MessageID) (Message, error) {
-	events, err := q.History(ctx, id)
-	if err != nil {
-		return Message{}, err
+	var m Message
+	var channel eventstore.ChannelID
+	err := q.eachEvent(ctx, id, func(e Event) bool {
+		if m.ID == 0 {
+			m, channel = published(e), e.ChannelID
+		} else {
+			m.apply(e)
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+		return Message{}, wrap(err, "look at message %d", id)
+	case m.ID == 0:
+		return Message{}, messageNotFound(id)
 	}
 	var (
 		now     time.Time
 		deleted bool
 	)
-	rows, err := q.pool.Query(ctx, nowSQL, events[0].ChannelID)
-	if err != nil {
+	if err := q.pool.QueryRow(ctx, nowSQL, channel).Scan(&now, &deleted); err != nil {
 		return Message{}, wrap(err, "look at message %d", id)
 	}
-	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(&now, &deleted)
-	})
-	if err != nil {
-		return Message{}, wrap(err, "look at message %d", id)
-	}
-	m := fold(events, now)
-	if deleted && (m.State == Ready || m.State == Delayed || m.State == InFlight || m.State == Dead) {
-		m.State = Deleted
-	}
+	m.settle(now, deleted)
 	return m, nil
 }
 
-// fold is what the events of a message make of it.
-func fold(events []Event, now time.Time) Message {
-	m := published(events[0])
-	for _, e := range events[1:] {
-		m.apply(e)
+// settle says what time, and the end of its channel, make of a message.
+func (m *Message) settle(now time.Time, deleted bool) {
+	switch m.State {
+	case Delayed, Ready, InFlight, Dead:
+		if deleted {
+			m.State = Deleted
+		}
 	}
 	if m.State == Delayed && (m.DueAt == nil || !m.DueAt.After(now)) {
 		m.State, m.DueAt = Ready, nil
 	}
-	return m
 }
 
 func published(e Event) Message {

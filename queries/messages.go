@@ -184,11 +184,12 @@ from (
            e.content_type,
            e.headers,
            count(*) over () as total,
-           sum(octet_length(e.payload)) over (order by p.id rows between unbounded preceding and 1 preceding) as before
+           sum(case when $5 then octet_length(e.payload) else 0 end + coalesce(pg_column_size(e.headers), 0))
+               over (order by p.id rows between unbounded preceding and 1 preceding) as before
     from page p
     join leat.events e on e.position = p.id
 ) q
-where not $5 or coalesce(q.before, 0) < $6
+where coalesce(q.before, 0) < $6
 order by q.id`
 
 // Messages looks into a queue without taking anything, by message id. The

@@ -2,8 +2,9 @@ package queries
 
 import "github.com/jackc/pgx/v5"
 
-// pageBytes bounds the payloads of a page: what lies beyond is never fetched,
-// and comes with the next page. A single larger payload is a page of its own.
+// pageBytes bounds the payloads, headers and lists of ids of a page, as they are
+// stored: what lies beyond is never fetched, and comes with the next page. A
+// single larger row is a page of its own.
 const pageBytes = 8 << 20
 
 // sized is a row of a page, and how many rows the page would have if payloads

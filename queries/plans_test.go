@@ -55,7 +55,7 @@ func TestPlans(t *testing.T) {
 		"dead letters":      {queries.DeadLettersSQL, fmt.Sprintf("%d, 0, 101, null, null, true, 8000000", standard)},
 		"dead letters on":   {queries.DeadLettersSQL, fmt.Sprintf("%d, %d, 101, null, null, true, 8000000", standard, last/3)},
 		"channel":           {queries.ChannelSQL, fmt.Sprint(standard)},
-		"history":           {queries.HistorySQL, "5000, 9000000"},
+		"history":           {queries.HistorySQL, "5000, 9000000, 0, 101"},
 		"death":             {queries.DeathSQL, "5000"},
 		"events":            {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, null, null, 101, 8000000", last/2, last)},
 		"filtered events":   {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, 'x', null, 101, 8000000", last/2, last/2+1000)},

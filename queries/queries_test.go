@@ -1,6 +1,7 @@
 package queries_test
 
 import (
+	"crypto/rand"
 	"slices"
 	"strings"
 	"testing"
@@ -137,10 +138,28 @@ func TestPagesAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, bare, 12)
 
+	// Headers weigh too.
+	b.declare("headers", commands.ChannelSpec{})
+	heavy := commands.Message{Payload: []byte("1"), Headers: []byte(`{"h":"` + random(32_000) + `"}`)}
+	b.publish("headers", slices.Repeat([]commands.Message{heavy}, 400)...)
+	page, next, err = b.Messages(t.Context(), "headers", queries.MessagesFilter{Limit: 400})
+	require.NoError(t, err)
+	require.Less(t, len(page), 300)
+	require.NotEmpty(t, next)
+
 	events, next, err := b.Events(t.Context(), queries.EventsFilter{Channel: "q"})
 	require.NoError(t, err)
 	require.Len(t, events, 9) // and the declaration
 	require.NotEmpty(t, next)
+}
+
+// random is text that does not compress.
+func random(n int) string {
+	var text strings.Builder
+	for text.Len() < n {
+		text.WriteString(rand.Text())
+	}
+	return text.String()[:n]
 }
 
 func TestDeadLetters(t *testing.T) {

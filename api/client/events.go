@@ -21,12 +21,24 @@ func (c *Client) Message(ctx context.Context, id eventstore.MessageID) (api.Stor
 	return call[api.StoredMessage](ctx, c, request{method: http.MethodGet, path: []string{"v1", "messages", id.String()}})
 }
 
-// History is every event that names a message, in order.
+// History is every event that names a message, in order, from as many pages as
+// there are.
 func (c *Client) History(ctx context.Context, id eventstore.MessageID) ([]api.Event, error) {
-	history, err := call[api.History](ctx, c, request{
-		method: http.MethodGet, path: []string{"v1", "messages", id.String(), "history"},
-	})
-	return history.Events, err
+	var events []api.Event
+	query := url.Values{}
+	for {
+		page, err := call[api.History](ctx, c, request{
+			method: http.MethodGet, path: []string{"v1", "messages", id.String(), "history"}, query: query,
+		})
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, page.Events...)
+		if page.NextCursor == "" {
+			return events, nil
+		}
+		query.Set("cursor", page.NextCursor)
+	}
 }
 
 // EventsFilter chooses events of the log; every field narrows the choice.

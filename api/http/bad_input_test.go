@@ -213,6 +213,8 @@ func TestBadInput(t *testing.T) {
 		"message 0":              {"GET", "/v1/messages/0", ``, nil, "message_not_found", "", none},
 		"message -1":             {"GET", "/v1/messages/-1/history", ``, nil, "message_not_found", "", none},
 		"message 2^64":           {"GET", "/v1/messages/18446744073709551616", ``, nil, "message_not_found", "", none},
+		"history at a cursor":    {"GET", "/v1/messages/1/history?cursor=1", ``, nil, "invalid_field", "cursor", none},
+		"history of 1001":        {"GET", "/v1/messages/1/history?limit=1001", ``, nil, "invalid_field", "limit", none},
 		"events from what":       {"GET", "/v1/events?from=x", ``, nil, "invalid_field", "from", none},
 		"events from 0":          {"GET", "/v1/events?from=0", ``, nil, "invalid_field", "from", none},
 		"events to 0":            {"GET", "/v1/events?to=0", ``, nil, "invalid_field", "to", none},

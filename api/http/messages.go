@@ -56,7 +56,8 @@ func (s *server) getMessage(c *call) error {
 
 var getHistoryDoc = operation{
 	id: "getHistory", summary: "Every event that names a message, in order",
-	answers: ok[api.History]("Its history."),
+	query:   paging(),
+	answers: ok[api.History]("A page of its history."),
 }
 
 func (s *server) getHistory(c *call) error {
@@ -64,11 +65,15 @@ func (s *server) getHistory(c *call) error {
 	if err != nil {
 		return err
 	}
-	events, err := s.Queries.History(c.ctx(), id)
+	filter := queries.HistoryFilter{Cursor: c.query.text("cursor"), Limit: c.query.limit(queries.MaxLimit)}
+	if c.query.err != nil {
+		return c.query.err
+	}
+	events, next, err := s.Queries.History(c.ctx(), id, filter)
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, api.History{MessageID: id, Events: eventsOf(events)})
+	return c.answer(http.StatusOK, api.History{MessageID: id, Events: eventsOf(events), NextCursor: next})
 }
 
 // messageID reads the {id} of the path; what is no id is the id of no message.
