@@ -10,6 +10,8 @@
 //     last position misses no event that commits late (TestEventsStopAtSettled).
 //   - A page of Events looks at a bounded part of the log, however little its
 //     filter chooses (TestEventsLookAtABoundedPart).
+//   - The history of a message that has ended does not look beyond its end
+//     (TestHistoryStopsAtTheEnd).
 //   - Cursors name the last message or position seen, not a count: what changes
 //     meanwhile makes no page skip or repeat what stayed (TestPagesAreStable).
 //
@@ -18,13 +20,20 @@
 //	Channels, Channel      leat.channels + counts of leat.queue_runs
 //	Messages, DeadLetters  leat.queue_runs, payloads from leat.events by id
 //	Message, History       leat.events: the publish, then batch events of its
-//	                       channel that name it, up to the one that ends it
+//	                       channel that name it, up to the one that ends it, or
+//	                       to its death, of which a dead run keeps the position
 //	Events                 leat.events in order of position; times are looked up
 //	                       by bisection over the primary key
 //	Status                 the server, the sequence, pg_stat_activity
 //
-// There is one file per question. A page of a queue costs no more than its
-// runs, never its messages.
+// There is one file per question. The first page of a standard queue, and a page
+// of one routing key or of dead letters, costs what it shows, however long the
+// queue is (TestPlans). Later pages of a queue, a page of a FIFO queue without a
+// key, and counts look at the runs of the queue, never at its messages.
+//
+// The history of a message that is neither settled nor dead looks at each batch
+// event of its channel since the publish: one index entry and one list of ids.
+// Message does the same.
 //
 // # Failure handling
 //
@@ -37,5 +46,5 @@
 // and their points) gets files of its own here when it exists.
 //
 // Reading order: queries.go, channels.go, messages.go, dead_letters.go,
-// history.go, message.go, events.go, status.go.
+// history.go, message.go, events.go, span.go, status.go.
 package queries

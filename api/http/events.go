@@ -104,7 +104,7 @@ func (s *server) streamEvents(c *call, filter queries.EventsFilter) error {
 		if err := writeLines(c, events); err != nil {
 			return fmt.Errorf("%w: %w", errBroken, err)
 		}
-		if left -= len(events); next == "" || left == 0 {
+		if left -= len(events); next == "" || left == 0 || c.r.Method == http.MethodHead {
 			return nil
 		}
 		filter.Cursor = next

@@ -218,6 +218,26 @@ func TestBrokenLines(t *testing.T) {
 	require.Contains(t, body.String(), "channel.declared")
 }
 
+// A page of the log may be empty and not the last; a HEAD reads one only.
+func TestEmptyPages(t *testing.T) {
+	t.Parallel()
+	pages := 0
+	s, _ := serveFake(t, fake{events: func(f queries.EventsFilter) ([]queries.Event, string, error) {
+		pages++
+		if f.Cursor != "third" {
+			return nil, map[string]string{"": "second", "second": "third"}[f.Cursor], nil
+		}
+		return []queries.Event{{Event: eventstore.Event{Position: 1, Kind: eventstore.ChannelDeclared}}}, "", nil
+	}})
+	ndjson := header{"Accept": "application/x-ndjson"}
+	r := s.must(200, "GET", "/v1/events", "", ndjson)
+	require.Equal(t, 1, bytes.Count(r.body, []byte("channel.declared")))
+	require.Equal(t, 3, pages)
+	s.must(200, "HEAD", "/v1/events", "", ndjson)
+	require.Equal(t, 4, pages)
+	require.JSONEq(t, `{"events":[],"nextCursor":"second"}`, string(s.must(200, "GET", "/v1/events", "").body))
+}
+
 func TestRequestLog(t *testing.T) {
 	t.Parallel()
 	s, out := serveFake(t, fake{poll: func(context.Context, commands.PollRequest) ([]commands.Delivery, error) { return nil, nil }})
