@@ -60,6 +60,7 @@ func TestWrongUsage(t *testing.T) {
 		{"verify --limit 0", exitUsage, "1 to 1000"},
 		{"verify --url http://127.0.0.1:1 --database-url postgres://x", exitUsage, "not both"},
 		{"verify --database-url nonsense", exitFailed, "database URL"},
+		{"verify --database-url postgres://127.0.0.1:1/x", exitFailed, "connect to database"},
 		{"migrate", exitUsage, "--database-url"},
 		{"serve --listen 0.0.0.0:8080", exitFailed, "loopback only"},
 		{"serve --listen nowhere", exitFailed, "listen address"},

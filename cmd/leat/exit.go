@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 
 	"leat/api"
 )
@@ -73,7 +74,7 @@ func (c *cli) complain(w io.Writer, err error) {
 			return
 		}
 	}
-	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+	if dial, ok := unanswered(err); ok {
 		fmt.Fprintf(w, "leat: no broker answers at %s (%v)\n", c.url, dial.Err)
 		fmt.Fprintln(w, "  start one with: leat serve; or name another with --url or LEAT_URL")
 		return
@@ -86,6 +87,17 @@ func (c *cli) complain(w io.Writer, err error) {
 	if usage, ok := errors.AsType[*usageError](err); ok {
 		usage.hint(w)
 	}
+}
+
+// unanswered says whether a broker could not be reached; the database, whose
+// errors are not about a URL, is another matter.
+func unanswered(err error) (*net.OpError, bool) {
+	call, ok := errors.AsType[*url.Error](err)
+	if !ok {
+		return nil, false
+	}
+	dial, ok := errors.AsType[*net.OpError](call)
+	return dial, ok && dial.Op == "dial"
 }
 
 // explain lists the bad items of a refusal, if the sentence before was not about

@@ -1,4 +1,3 @@
-// Command leat is the broker and its command line.
 package main
 
 import (
