@@ -88,15 +88,20 @@ order by e.position
 offset $3
 limit 1`
 
+// Channel by channel: only then does the index know the order.
 const batchWindowSQL = `-- queries.batchWindow
-select e.position
-from leat.events e
-where e.position between $1 and $2
-  and e.message_ids is not null
-  and e.channel_id = any ($4)
-order by e.position
-offset $3
-limit 1`
+select min(coalesce(w.position, $2))
+from unnest($4::integer[]) c (id)
+left join lateral (
+    select e.position
+    from leat.events e
+    where e.channel_id = c.id
+      and e.message_ids is not null
+      and e.position between $1 and $2
+    order by e.position
+    offset $3
+    limit 1
+) w on true`
 
 // windowEnd is the last position from low on that a page of the filter looks at.
 func (q *Queries) windowEnd(
