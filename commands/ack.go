@@ -57,6 +57,7 @@ type acked struct {
 func (b *Broker) newAcker() *coalescer[settlement, acked] {
 	return &coalescer[settlement, acked]{
 		flights:   ackFlights,
+		worth:     batchWorth,
 		maxItems:  batchReceipts,
 		maxWeight: batchBytes,
 		size:      func(s settlement) (int, int) { return len(s.receipts), 0 },

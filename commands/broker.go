@@ -56,6 +56,7 @@ const (
 
 // Bounds of a batch, and the time after which it counts as lost.
 const (
+	batchWorth    = 100 // messages or receipts that pay for a commit of their own
 	batchMessages = 5000
 	batchReceipts = 10_000
 	batchBytes    = 8 << 20

@@ -8,13 +8,15 @@ import (
 	"sync"
 )
 
-// coalescer merges concurrent requests into batches (group commit). While as
-// many batches as flights are on their way, requests gather; the next batch
-// takes all that came, up to the bounds. So a lone request leaves at once, and
-// the batches grow with the load, without a timer.
+// coalescer merges concurrent requests into batches (group commit). While a
+// batch is on its way, requests gather; the next batch takes all that came, up
+// to the bounds. So a lone request leaves at once, and the batches grow with the
+// load, without a timer. A second batch leaves beside the first only if it is
+// worth a commit of its own: small ones are better off together.
 type coalescer[Req, Res any] struct {
-	// flights is how many batches may be on their way at once.
-	flights int
+	// flights is how many batches may be on their way at once, the further ones
+	// with at least so many items.
+	flights, worth int
 	// maxItems and maxWeight bound a batch of several requests.
 	maxItems, maxWeight int
 	// size says how many items and bytes a request has.
@@ -27,6 +29,7 @@ type coalescer[Req, Res any] struct {
 
 	mu     sync.Mutex
 	queue  []*call[Req, Res]
+	items  int // in queue
 	flying int
 }
 
@@ -50,7 +53,8 @@ func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) 
 	mine := &call[Req, Res]{req: req, done: make(chan struct{})}
 	c.mu.Lock()
 	c.queue = append(c.queue, mine)
-	if c.flying < c.flights {
+	c.items += c.itemsOf(req)
+	if c.flying == 0 || (c.flying < c.flights && c.items >= c.worth) {
 		c.flying++
 		go c.fly()
 	}
@@ -74,19 +78,25 @@ func (c *coalescer[Req, Res]) withdraw(mine *call[Req, Res]) {
 	}
 	if i := slices.Index(c.queue, mine); i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
+		c.items -= c.itemsOf(mine.req)
 	}
+}
+
+func (c *coalescer[Req, Res]) itemsOf(req Req) int {
+	items, _ := c.size(req)
+	return items
 }
 
 // fly does batch after batch until nothing waits.
 func (c *coalescer[Req, Res]) fly() {
 	for {
+		// Let those who were answered just now ask again, so that the batch holds them.
+		runtime.Gosched()
 		batch := c.take()
 		if batch == nil {
 			return
 		}
 		c.do(batch)
-		// Let those who were answered ask again, so that the next batch holds them.
-		runtime.Gosched()
 	}
 }
 
@@ -108,6 +118,7 @@ func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
 		c.flying--
 		return nil
 	}
+	c.items -= items
 	batch := c.queue[:n:n]
 	if c.queue = c.queue[n:]; len(c.queue) == 0 {
 		c.queue = nil

@@ -23,8 +23,10 @@ type dispatcher struct {
 	channel channel
 	woken   chan struct{} // holds one wake-up
 
-	waiters []*waiter // in the order of their arrival; guarded by the broker's mu
-	running bool      // guarded by the broker's mu
+	// Guarded by the broker's mu.
+	waiters []*waiter // in the order of their arrival
+	running bool
+	drained time.Time // when the last claim began, if it found too little and no wake-up came since
 
 	// Of the running goroutine.
 	from  bounds
@@ -50,8 +52,9 @@ func (p *pacer) ran(start time.Time) {
 	p.took = p.ended.Sub(start)
 }
 
-// wake makes the dispatcher look again.
+// wake makes the dispatcher look again. The caller holds the broker's mu.
 func (d *dispatcher) wake() {
+	d.drained = time.Time{}
 	select {
 	case d.woken <- struct{}{}:
 	default:
@@ -61,24 +64,31 @@ func (d *dispatcher) wake() {
 // run serves waiters until there are none.
 func (d *dispatcher) run() {
 	defer d.broker.leave()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(d.pause())
 	defer timer.Stop()
 	for {
-		pause := fallbackEvery
-		if err := d.round(); err != nil {
-			pause = retryEvery
-		} else if at, _ := d.full.due(time.Now()); d.short {
-			pause = min(pause, time.Until(at))
+		select {
+		case <-d.woken:
+		case <-timer.C:
+		}
+		pause := retryEvery
+		if err := d.round(); err == nil {
+			pause = d.pause()
 		}
 		if d.rest() {
 			return
 		}
 		timer.Reset(pause)
-		select {
-		case <-d.woken:
-		case <-timer.C:
-		}
 	}
+}
+
+// pause is how long it may rest without a wake-up.
+func (d *dispatcher) pause() time.Duration {
+	if !d.short {
+		return fallbackEvery
+	}
+	at, _ := d.full.due(time.Now())
+	return min(fallbackEvery, time.Until(at))
 }
 
 // rest ends the goroutine if nobody waits.
@@ -165,6 +175,9 @@ func (d *dispatcher) serve(line []*waiter) error {
 			return err
 		}
 		served, unserved, enough := split(group)
+		if !enough {
+			d.drain()
+		}
 		d.conclude(served, nil)
 		line = slices.Concat(unserved, rest)
 		switch {
@@ -178,6 +191,15 @@ func (d *dispatcher) serve(line []*waiter) error {
 		}
 	}
 	return nil
+}
+
+// drain notes that there is nothing left, until a wake-up.
+func (d *dispatcher) drain() {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	if len(d.woken) == 0 {
+		d.drained = time.Now()
+	}
 }
 
 // split tells who got something, and whether all got all that they wanted.

@@ -11,7 +11,7 @@ type Coalescer[Req, Res any] struct{ c coalescer[Req, Res] }
 // NewCoalescer makes a coalescer whose requests are one item each.
 func NewCoalescer[Req, Res any](flights, maxItems int, run func([]Req) ([]Res, error), separable func(error) bool) *Coalescer[Req, Res] {
 	return &Coalescer[Req, Res]{coalescer[Req, Res]{
-		flights: flights, maxItems: maxItems, maxWeight: 1 << 20,
+		flights: flights, worth: 1, maxItems: maxItems, maxWeight: 1 << 20,
 		size:      func(Req) (int, int) { return 1, 1 },
 		run:       run,
 		separable: separable,
@@ -41,7 +41,7 @@ func (b *Broker) Waiting() int {
 	n := 0
 	for _, d := range b.dispatchers {
 		for _, w := range d.waiters {
-			if w.tried && !w.claiming {
+			if (w.tried || !d.drained.IsZero()) && !w.claiming {
 				n++
 			}
 		}

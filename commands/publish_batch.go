@@ -20,6 +20,7 @@ from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $
 func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publication, publishAnswer] {
 	return &coalescer[*publication, publishAnswer]{
 		flights:   flights,
+		worth:     batchWorth,
 		maxItems:  maxItems,
 		maxWeight: batchBytes,
 		size:      func(p *publication) (int, int) { return p.items, p.weight },

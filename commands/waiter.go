@@ -43,7 +43,7 @@ func (b *Broker) await(ctx context.Context, ch channel, w *waiter) ([]Delivery, 
 		case <-w.done:
 			return w.deliveries, w.err
 		case <-wait.C:
-			// If not now, then after the attempt that is due or under way.
+			// If not now, then after an attempt.
 			if d.dismiss(w) {
 				return nil, w.err
 			}
@@ -59,7 +59,9 @@ func (b *Broker) await(ctx context.Context, ch channel, w *waiter) ([]Delivery, 
 	}
 }
 
-// join adds the waiter to its dispatcher, which it starts if need be.
+// join adds the waiter to its dispatcher, which it starts if need be. There is
+// nothing to look for if the last claim just found too little and no wake-up came
+// since: the waiter has its attempt with the next one, or when its wait ends.
 func (b *Broker) join(ch channel, w *waiter) *dispatcher {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,9 +71,11 @@ func (b *Broker) join(ch channel, w *waiter) *dispatcher {
 		b.dispatchers[ch.id] = d
 	}
 	d.waiters = append(d.waiters, w)
-	if d.running {
+	now := time.Now()
+	if w.filters() || w.expired(now) || now.Sub(d.drained) > fallbackEvery {
 		d.wake()
-	} else {
+	}
+	if !d.running {
 		d.running = true
 		b.running++ // the commands that it serves may be gone before it
 		go d.run()
@@ -79,12 +83,16 @@ func (b *Broker) join(ch channel, w *waiter) *dispatcher {
 	return d
 }
 
-// dismiss takes a waiter out of the line, unless an attempt for it is due or
-// under way, after which the dispatcher answers it.
+// dismiss takes a waiter out of the line, unless it had no attempt yet or has
+// one under way, after which the dispatcher answers it.
 func (d *dispatcher) dismiss(w *waiter) bool {
 	d.broker.mu.Lock()
 	defer d.broker.mu.Unlock()
-	if w.answered || w.claiming || !w.tried {
+	if w.answered || w.claiming {
+		return false
+	}
+	if !w.tried {
+		d.wake()
 		return false
 	}
 	d.remove(w)
