@@ -60,7 +60,7 @@ Cases, named producers or consumers x batch:
 	flags.IntVar(&config.Payload, "payload", 256, "bytes of a payload")
 	flags.IntVar(&config.Fill, "fill", 100, "batch in which the messages of a drain were published")
 	flags.IntVar(&config.Messages, "messages", 0, "messages of each sample (default: as many as suit it)")
-	flags.DurationVar(&config.Duration, "duration", 0, "time of each sample that has no number of messages (default 1s)")
+	flags.DurationVar(&config.Duration, "duration", 0, "time of each sample that has no number of messages (default 700ms)")
 	flags.IntVar(&config.Rounds, "rounds", 0, "samples of each side (default 3)")
 	flags.BoolVar(&config.quick, "quick", false, "a few messages of everything, to see that it works")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

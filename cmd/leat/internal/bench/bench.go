@@ -47,7 +47,7 @@ type Config struct {
 	// Messages of a sample. Default 0: publishes run for Duration, and drains
 	// have as many messages as suit their batch.
 	Messages int
-	// Duration of a sample that runs for a time. Default 1 s.
+	// Duration of a sample that runs for a time. Default 700 ms.
 	Duration time.Duration
 	// Rounds that each case is repeated. Default 3.
 	Rounds int
@@ -95,7 +95,7 @@ func (c *Config) complete() error {
 	c.Keys = or(c.Keys, keys)
 	c.Payload = or(c.Payload, 256)
 	c.Fill = or(c.Fill, 100)
-	c.Duration = or(c.Duration, time.Second)
+	c.Duration = or(c.Duration, 700*time.Millisecond)
 	c.Rounds = or(c.Rounds, 3)
 	c.Scale = or(c.Scale, 1)
 	if len(c.Via) == 0 {
