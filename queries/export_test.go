@@ -14,7 +14,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deadLettersSQL, deathSQL, eventsSQL,
+		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deathSQL, eventsSQL,
 		historySQL, horizonSQL, keyMessagesSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}
@@ -25,7 +25,6 @@ const (
 	BatchEventsSQL = batchEventsSQL
 	BatchWindowSQL = batchWindowSQL
 	ChannelSQL     = channelSQL
-	DeadLettersSQL = deadLettersSQL
 	DeathSQL       = deathSQL
 	EventsSQL      = eventsSQL
 	HistorySQL     = historySQL

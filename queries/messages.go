@@ -3,6 +3,8 @@ package queries
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +56,7 @@ type Message struct {
 // MessagesFilter chooses messages of a queue.
 type MessagesFilter struct {
 	State       State   // "" is any that is in the queue
+	Reason      string  // of Dead messages, one of Reasons; "" is any
 	RoutingKey  *string // nil is any
 	Cursor      string  // from an earlier page
 	Limit       int     // 1 to MaxLimit; 0 is DefaultLimit
@@ -111,7 +114,7 @@ with runs as (
             union all
             select * from leat.queue_runs r where r.channel_id = $1 and ` + deadRunsSQL + `
         ) r
-        where r.routing_key = $7 and ` + aroundSQL + `
+        where r.routing_key = $8 and ` + aroundSQL + `
     )
     union all
     (
@@ -120,13 +123,13 @@ with runs as (
         cross join lateral (
             select *
             from leat.queue_runs r
-            where r.channel_id = $1 and r.routing_key = $7 and ` + waitingRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
+            where r.channel_id = $1 and r.routing_key = $8 and ` + waitingRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
         ) r
     )
     union all
-    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $7 and ` + heldRunsSQL + ` and ` + aheadSQL + `)
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $8 and ` + heldRunsSQL + ` and ` + aheadSQL + `)
     union all
-    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $7 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $8 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
 )` + pageOfMessagesSQL
 
 // What the indexes of leat.queue_runs hold, in their own words. A state that is
@@ -137,7 +140,7 @@ const (
 	fifoRunsSQL    = `r.state <= 1 and r.fifo and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo') and ` + waitingSQL
 	waitingRunsSQL = `r.state <= 1 and ` + waitingSQL
 	heldRunsSQL    = `r.state = 2 and coalesce($4::smallint, 2) = 2`
-	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3`
+	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3 and ($7::text is null or r.reason = $7)`
 	waitingSQL     = `coalesce($4::smallint, 0) < 2 and ` + inStateSQL
 )
 
@@ -153,6 +156,8 @@ const (
 	aheadSQL  = `r.first_id > $2 order by r.first_id limit $3`
 )
 
+// What the last consumer said is in the event of the death, whose position a dead
+// run keeps in place of a delivery's.
 const pageOfMessagesSQL = `, page as (
     select i.id, r.*, ` + stateSQL + ` as shown
     from runs r
@@ -172,6 +177,8 @@ select q.id,
        coalesce(q.delivery, 0),
        coalesce(q.owner, ''),
        coalesce(q.reason, ''),
+       coalesce(d.data ->> 'detail', ''),
+       coalesce(d.data ->> 'errorClass', ''),
        q.died_at,
        case when $5 then q.payload end,
        coalesce(q.content_type, 'application/json'),
@@ -189,6 +196,7 @@ from (
     from page p
     join leat.events e on e.position = p.id
 ) q
+left join leat.events d on d.position = case when q.state = 3 then q.delivery end
 where coalesce(q.before, 0) < $6
 order by q.id`
 
@@ -208,13 +216,16 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 			return nil, "", err
 		}
 	}
+	if f.Reason != "" && (f.State != Dead || !slices.Contains(reasons, f.Reason)) {
+		return nil, "", invalid("reason", "must be one of %s, of dead messages", strings.Join(reasons, ", "))
+	}
 	var rows []sized[Message]
 	err = q.readViews(ctx, func(tx pgx.Tx) error {
 		id, err := channelID(ctx, tx, queue)
 		if err != nil {
 			return err
 		}
-		sql, args := messagesSQL, []any{id, after, limit + 1, state, f.WithPayload, pageBytes}
+		sql, args := messagesSQL, []any{id, after, limit + 1, state, f.WithPayload, pageBytes, optional(f.Reason)}
 		if f.RoutingKey != nil {
 			sql, args = keyMessagesSQL, append(args, *f.RoutingKey)
 		}
@@ -257,7 +268,8 @@ func stateNumber(s State) (*int16, error) {
 func scanMessage(row pgx.CollectableRow, total *int) (m Message, err error) {
 	var state int16
 	err = row.Scan(&m.ID, &m.RoutingKey, &m.Priority, &state, &m.Attempts, &m.PublishedAt, &m.DueAt, &m.ExpiresAt,
-		&m.Delivery, &m.Owner, &m.Reason, &m.DiedAt, &m.Payload, &m.ContentType, &m.Headers, total)
+		&m.Delivery, &m.Owner, &m.Reason, &m.Detail, &m.ErrorClass, &m.DiedAt, &m.Payload, &m.ContentType, &m.Headers,
+		total)
 	if err != nil {
 		return m, err
 	}

@@ -45,15 +45,14 @@ func TestPlans(t *testing.T) {
 		from leat.position_seq`).Scan(&standard, &fifo, &last))
 
 	for name, test := range map[string]struct{ sql, args string }{
-		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000", standard)},
-		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000", standard, last/3)},
-		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000", standard)},
-		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000", standard)},
-		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000", standard)},
-		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000", fifo)},
-		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, '7'", fifo)},
-		"dead letters":      {queries.DeadLettersSQL, fmt.Sprintf("%d, 0, 101, null, null, true, 8000000", standard)},
-		"dead letters on":   {queries.DeadLettersSQL, fmt.Sprintf("%d, %d, 101, null, null, true, 8000000", standard, last/3)},
+		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null", standard)},
+		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000, null", standard, last/3)},
+		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000, null", standard)},
+		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000, null", standard)},
+		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000, null", standard)},
+		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null", fifo)},
+		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, '7'", fifo)},
+		"dead letters of":   {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, 3, true, 8000000, 'rejected'", standard, last/3)},
 		"channel":           {queries.ChannelSQL, fmt.Sprint(standard)},
 		"history":           {queries.HistorySQL, "5000, 9000000, 0, 101"},
 		"death":             {queries.DeathSQL, "5000"},

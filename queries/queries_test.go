@@ -202,6 +202,10 @@ func TestDeadLetters(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, published[2:], ids(one))
+	keyless := ""
+	one, _, err = b.DeadLetters(t.Context(), "q", queries.DeadLettersFilter{Reason: "rejected", RoutingKey: &keyless})
+	require.NoError(t, err)
+	require.Equal(t, published[:1], ids(one))
 	nobody := "x"
 	none, _, err := b.DeadLetters(t.Context(), "q", queries.DeadLettersFilter{RoutingKey: &nobody})
 	require.NoError(t, err)
@@ -218,6 +222,8 @@ func TestFilters(t *testing.T) {
 		{Limit: queries.MaxLimit + 1},
 		{State: "gone"},
 		{State: queries.Acked},
+		{State: queries.Ready, Reason: "rejected"},
+		{State: queries.Dead, Reason: "old age"},
 		{Cursor: "1"},
 		{Cursor: "MS4tMQ"}, // 1.-1
 		{RoutingKey: new("\x00")},
