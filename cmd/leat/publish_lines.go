@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
+
 	"leat/api"
 	"leat/eventstore"
 )
@@ -35,6 +37,8 @@ type total struct {
 func publishLines(c *call, in io.Reader, partial bool) error {
 	reader := bufio.NewReaderSize(in, 1<<16)
 	began := time.Now()
+	add, done := count("publishing", progressbar.OptionShowCount(), progressbar.OptionShowIts())
+	defer done()
 	var sum total
 	for line := 0; ; {
 		b, err := readBatch(reader, &line)
@@ -48,10 +52,15 @@ func publishLines(c *call, in io.Reader, partial bool) error {
 			return fmt.Errorf("publish lines %d to %d, after %d messages were published: %w",
 				b.lines[0], b.lines[len(b.lines)-1], sum.published, err)
 		}
+		add(len(b.lines))
 	}
+	done()
 	if !c.json {
-		fmt.Fprintf(c.out, "published %d messages in %s, %d of them duplicates, up to position %d\n",
+		err := c.say(nil, "published %d messages in %s, %d of them duplicates, up to position %d",
 			sum.published, time.Since(began).Round(time.Millisecond), sum.duplicates, sum.position)
+		if err != nil {
+			return err
+		}
 	}
 	if sum.refused > 0 {
 		return errSomeRejected
@@ -136,7 +145,7 @@ func (b batch) locate(p *api.Problem) error {
 	}
 	if len(moved.Errors) > 0 && moved.Errors[0].Index != nil {
 		first := moved.Errors[0]
-		moved.Detail = strings.TrimSpace(fmt.Sprintf("Line %d: %s %s", *first.Index+1, first.Field, first.Detail))
+		moved.Detail = fmt.Sprintf("Line %d: %s", *first.Index+1, strings.TrimSpace(first.Field+" "+first.Detail))
 	}
 	return &linesError{&moved}
 }

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"leat/api"
 	"leat/eventstore"
@@ -91,19 +88,4 @@ func rebuildCommand(c *cli) *cobra.Command {
 		return p.say(result, "%d messages rebuilt in %s", result.Messages, time.Duration(result.Took).Round(time.Millisecond))
 	})
 	return cmd
-}
-
-// spin shows on a terminal that work goes on; the fold is one statement, which
-// does not say how far it is.
-func spin(what string) (done func()) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return func() {}
-	}
-	bar := progressbar.NewOptions(-1,
-		progressbar.OptionSetDescription(what),
-		progressbar.OptionSetWriter(os.Stderr),
-		progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSpinnerType(14),
-		progressbar.OptionClearOnFinish())
-	return func() { _ = bar.Finish() } // nothing more to show either way
 }
