@@ -75,8 +75,8 @@ func (l *lab) fill(ctx context.Context, b *bed, queue string, messages, batch in
 	return b.expect(ctx, queue, messages)
 }
 
-// cycleWorks publish, poll and ack a batch, again and again, by each worker on
-// a queue of its own: the cost of a message's whole way.
+// cycleWorks publish, poll and ack a batch, again and again, by workers that share
+// a queue: the cost of a message's whole way.
 func (l *lab) cycleWorks() []work {
 	var works []work
 	for _, workers := range []int{1, 8} {
