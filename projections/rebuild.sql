@@ -9,6 +9,9 @@ declare
     held bigint;
 begin
     perform pg_advisory_xact_lock(1279607044, 2);
+    -- A crash may have lost claims, which commit asynchronously, and the positions
+    -- with them: none of those may be drawn again, or a receipt would come twice.
+    perform setval('leat.position_seq', s.last_value + 65536) from leat.position_seq s;
     delete from leat.queue_runs;
     delete from leat.lanes;
     with placed as (
