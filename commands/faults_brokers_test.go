@@ -19,7 +19,7 @@ import (
 func TestTwoBrokersTellEachOther(t *testing.T) {
 	t.Parallel()
 	_, url := dbtest.NewURL(t)
-	one, two := wired(t, url, commands.Config{}), wired(t, url, commands.Config{})
+	one, two := wired(t, url), wired(t, url)
 	one.declare("q", commands.Standard, commands.PolicyPatch{})
 	var quickest time.Duration
 	for i := range 5 {
@@ -43,7 +43,7 @@ func TestTwoBrokersTellEachOther(t *testing.T) {
 func TestTwoBrokersShareQueues(t *testing.T) {
 	t.Parallel()
 	_, url := dbtest.NewURL(t)
-	both := []broker{wired(t, url, commands.Config{}), wired(t, url, commands.Config{})}
+	both := []broker{wired(t, url), wired(t, url)}
 	const (
 		publishers = 4 // of each queue; one FIFO key each
 		each       = 150

@@ -28,12 +28,10 @@ import (
 type load struct {
 	broker
 
-	publishing context.Context
-	finish     context.CancelFunc // no more is published
-	consuming  context.Context
-	stop       context.CancelFunc
-	publishers sync.WaitGroup
-	consumers  sync.WaitGroup
+	finished, stopped chan struct{} // closed: no more is published, consumed
+	finish, stop      func()
+	publishers        sync.WaitGroup
+	consumers         sync.WaitGroup
 
 	published atomic.Int64 // answered publishes
 	settled   atomic.Int64 // answered acks
@@ -62,8 +60,9 @@ func newLoad(b broker) *load {
 		broker: b,
 		stored: map[eventstore.MessageID]string{}, acked: map[eventstore.MessageID]bool{}, failed: map[string]int{},
 	}
-	l.publishing, l.finish = context.WithCancel(context.Background())
-	l.consuming, l.stop = context.WithCancel(context.Background())
+	l.finished, l.stopped = make(chan struct{}), make(chan struct{})
+	l.finish = sync.OnceFunc(func() { close(l.finished) })
+	l.stop = sync.OnceFunc(func() { close(l.stopped) })
 	b.t.Cleanup(func() {
 		l.finish()
 		l.stop()
@@ -83,15 +82,24 @@ func newLoad(b broker) *load {
 	return l
 }
 
+func ended(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // publishAll publishes numbered messages of a key until the load finishes. With
 // dedup ids each is published again until there is an answer.
 func (l *load) publishAll(queue, key string, dedup bool) {
-	for n := 0; l.publishing.Err() == nil; n++ {
+	for n := 0; !ended(l.finished); n++ {
 		m := commands.Message{RoutingKey: key, Payload: fmt.Appendf(nil, "%s-%06d", key, n)}
 		if dedup {
 			m.DedupID = string(m.Payload)
 		}
-		for l.consuming.Err() == nil {
+		for !ended(l.stopped) {
 			res, err := l.Publish(context.Background(), commands.PublishRequest{Channel: queue, Messages: []commands.Message{m}})
 			if err == nil {
 				l.mu.Lock()
@@ -109,8 +117,17 @@ func (l *load) publishAll(queue, key string, dedup bool) {
 
 // consumeAll polls and acks until the load is stopped.
 func (l *load) consumeAll(queue string) {
-	for l.consuming.Err() == nil {
-		got, err := l.Poll(l.consuming, commands.PollRequest{Queue: queue, Max: 5, Wait: 5 * time.Second})
+	consuming, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-l.stopped:
+			cancel()
+		case <-consuming.Done():
+		}
+	}()
+	for !ended(l.stopped) {
+		got, err := l.Poll(consuming, commands.PollRequest{Queue: queue, Max: 5, Wait: 5 * time.Second})
 		if err != nil {
 			if !errors.Is(err, context.Canceled) {
 				l.note("poll", err)
@@ -125,7 +142,7 @@ func (l *load) consumeAll(queue string) {
 
 // ackAll acks until there is an answer.
 func (l *load) ackAll(queue string, got []commands.Delivery) {
-	for l.consuming.Err() == nil {
+	for !ended(l.stopped) {
 		res, err := l.Ack(context.Background(), settle(queue, got...))
 		if err != nil {
 			if !l.note("ack", err) {
@@ -163,7 +180,7 @@ func (l *load) note(what string, err error) bool {
 	l.mu.Unlock()
 	select {
 	case <-time.After(20 * time.Millisecond):
-	case <-l.consuming.Done():
+	case <-l.stopped:
 	}
 	return true
 }
@@ -291,7 +308,7 @@ func (l *load) readLog() map[eventstore.MessageID]*fate {
 func TestG2F28ServerFaultsUnderLoad(t *testing.T) {
 	t.Parallel()
 	server := dbtest.Cluster(t, map[string]string{"fsync": "off"})
-	b := wired(t, server.URL(), commands.Config{})
+	b := wired(t, server.URL())
 	b.declare("idle", commands.Standard, commands.PolicyPatch{})
 	idle := make(chan []commands.Delivery, 1)
 	go func() {

@@ -22,15 +22,12 @@ const forgiving = 60 * time.Second
 
 // wired runs a broker as the program wires it: with a listener and an announcer,
 // and a keeper of the views. adapt may change the configuration of its pool.
-func wired(t testing.TB, url string, cfg commands.Config, adapt ...func(*pgxpool.Config)) broker {
+func wired(t testing.TB, url string, adapt ...func(*pgxpool.Config)) broker {
 	t.Helper()
 	pool := connect(t, url, adapt...)
 	logger := slog.New(slog.DiscardHandler)
 	announcer := replication.NewAnnouncer(pool, logger)
-	if cfg.Announce == nil {
-		cfg.Announce = announcer.Announce
-	}
-	b := serve(t, pool, cfg)
+	b := serve(t, pool, commands.Config{Announce: announcer.Announce})
 	listener := replication.Listener{URL: url, Logger: logger, Wake: b.Wake}
 	views := projections.New(pool, logger)
 

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"leat/commands"
+	"leat/eventstore"
+	"leat/migrations/dbtest"
 )
 
 // G4: what was published while the views were lost enters them before what is
@@ -46,5 +48,31 @@ func TestG4UnplacedIsNotOvertaken(t *testing.T) {
 	require.NoError(t, sweeper.Commit(ctx))
 	exec(t, b.pool, `select leat.sweep(null)`)
 	require.Equal(t, []string{"1", "2"}, append(got, payloads(b.poll(commands.PollRequest{Queue: "f"}))...))
+	b.verify()
+}
+
+// G3: claims commit asynchronously, so a crash may lose the last ones, and the
+// positions that they drew: no receipt may come twice.
+func TestG3NoReceiptTwiceAfterCrash(t *testing.T) {
+	t.Parallel()
+	server := dbtest.Cluster(t, map[string]string{"fsync": "off", "wal_writer_delay": "10s"})
+	b := wired(t, server.URL())
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	const messages = 100
+	b.publishTexts("q", "", numbered(messages)...)
+	var last eventstore.Position
+	for range messages {
+		last = max(last, b.receive("q", 1)[0].Receipt.Delivery)
+	}
+	server.Kill()
+	restart(t, server)
+	insist(t, b.pool, `select leat.need_views()`)
+	b.publishTexts("q", "", "new")
+	got := b.receive("q", 1)
+	got = append(got, b.poll(commands.PollRequest{Queue: "q", Max: messages})...)
+	t.Log(len(got)-1, "claims were lost")
+	for _, d := range got {
+		require.Greater(t, d.Receipt.Delivery, last)
+	}
 	b.verify()
 }
