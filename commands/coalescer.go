@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // coalescer merges concurrent requests into batches (group commit). While a
@@ -27,10 +28,11 @@ type coalescer[Req, Res any] struct {
 	// may have failed for one request's sake. Then each request runs alone.
 	separable func(error) bool
 
-	mu     sync.Mutex
-	queue  []*call[Req, Res]
-	items  int // in queue
-	flying int
+	mu       sync.Mutex
+	queue    []*call[Req, Res]
+	items    int // in queue
+	flying   int
+	gatherer gatherer
 }
 
 // call is one request on its way.
@@ -58,6 +60,7 @@ func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) 
 		c.flying++
 		go c.fly()
 	}
+	c.gatherer.came(len(c.queue), c.items >= c.worth)
 	c.mu.Unlock()
 
 	select {
@@ -90,20 +93,33 @@ func (c *coalescer[Req, Res]) itemsOf(req Req) int {
 // fly does batch after batch until nothing waits.
 func (c *coalescer[Req, Res]) fly() {
 	for {
-		// Let those who were answered just now ask again, so that the batch holds them.
-		runtime.Gosched()
+		c.gather()
 		batch := c.take()
 		if batch == nil {
 			return
 		}
+		start := time.Now()
 		c.do(batch)
+		c.mu.Lock()
+		c.gatherer.done(len(batch), time.Since(start))
+		c.mu.Unlock()
 	}
+}
+
+// gather waits a moment for those who were in the last batch to ask again.
+func (c *coalescer[Req, Res]) gather() {
+	runtime.Gosched()
+	c.mu.Lock()
+	wait := c.gatherer.wait(len(c.queue), c.items >= c.worth)
+	c.mu.Unlock()
+	wait()
 }
 
 // take removes the next batch from the queue; without one, the flight is over.
 func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.gatherer.begin()
 	n, items, weight := 0, 0, 0
 	for n < len(c.queue) {
 		i, w := c.size(c.queue[n].req)

@@ -24,9 +24,10 @@ type dispatcher struct {
 	woken   chan struct{} // holds one wake-up
 
 	// Guarded by the broker's mu.
-	waiters []*waiter // in the order of their arrival
-	running bool
-	drained time.Time // when the last claim began, if it found too little and no wake-up came since
+	waiters  []*waiter // in the order of their arrival
+	running  bool
+	drained  time.Time // when the last claim found too little, if no wake-up came since
+	gatherer gatherer
 
 	// Of the running goroutine.
 	from  bounds
@@ -71,6 +72,7 @@ func (d *dispatcher) run() {
 		case <-d.woken:
 		case <-timer.C:
 		}
+		d.gather()
 		pause := retryEvery
 		if err := d.round(); err == nil {
 			pause = d.pause()
@@ -80,6 +82,14 @@ func (d *dispatcher) run() {
 		}
 		timer.Reset(pause)
 	}
+}
+
+// gather waits a moment for those who were served together to be back.
+func (d *dispatcher) gather() {
+	d.broker.mu.Lock()
+	wait := d.gatherer.wait(len(d.waiters), false)
+	d.broker.mu.Unlock()
+	wait()
 }
 
 // pause is how long it may rest without a wake-up.
@@ -140,6 +150,7 @@ func (d *dispatcher) line() (open, filtering []*waiter) {
 func (d *dispatcher) take(line []*waiter) (group, rest []*waiter) {
 	d.broker.mu.Lock()
 	defer d.broker.mu.Unlock()
+	d.gatherer.begin()
 	wanted := 0
 	for i, w := range line {
 		if w.left {
@@ -165,6 +176,7 @@ func (d *dispatcher) serve(line []*waiter) error {
 		if len(group) == 0 {
 			return nil
 		}
+		start := time.Now()
 		err := d.scan(group, full)
 		if err != nil {
 			d.conclude(group, err)
@@ -175,9 +187,7 @@ func (d *dispatcher) serve(line []*waiter) error {
 			return err
 		}
 		served, unserved, enough := split(group)
-		if !enough {
-			d.drain()
-		}
+		d.claimed(len(served), time.Since(start), enough)
 		d.conclude(served, nil)
 		line = slices.Concat(unserved, rest)
 		switch {
@@ -193,11 +203,14 @@ func (d *dispatcher) serve(line []*waiter) error {
 	return nil
 }
 
-// drain notes that there is nothing left, until a wake-up.
-func (d *dispatcher) drain() {
+// claimed notes a claim. If it found too little, nothing is left until a wake-up.
+func (d *dispatcher) claimed(served int, took time.Duration, enough bool) {
 	d.broker.mu.Lock()
 	defer d.broker.mu.Unlock()
-	if len(d.woken) == 0 {
+	if served > 0 {
+		d.gatherer.done(served, took)
+	}
+	if !enough && len(d.woken) == 0 {
 		d.drained = time.Now()
 	}
 }

@@ -71,6 +71,7 @@ func (b *Broker) join(ch channel, w *waiter) *dispatcher {
 		b.dispatchers[ch.id] = d
 	}
 	d.waiters = append(d.waiters, w)
+	d.gatherer.came(len(d.waiters), false)
 	now := time.Now()
 	if w.filters() || w.expired(now) || now.Sub(d.drained) > fallbackEvery {
 		d.wake()
