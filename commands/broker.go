@@ -99,6 +99,9 @@ func (b *Broker) Run(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
 	close(b.stopping)
+	for _, d := range b.dispatchers {
+		d.wake() // one that rests has nobody to serve, or to answer
+	}
 	if b.running == 0 {
 		close(b.idle)
 	}
