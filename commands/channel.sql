@@ -1,4 +1,5 @@
--- Declares a queue. The same again changes nothing; other settings are a conflict.
+-- Declares a queue. Again, it changes nothing, and another kind, mode or setting
+-- than the channel has is a conflict; settings that are not given are not compared.
 create function leat.declare_channel(name text, kind text, mode text, policy jsonb, actor text,
     out channel leat.channels, out created boolean)
 language plpgsql set search_path = '' as $$
@@ -24,7 +25,7 @@ begin
             select w.key, w.value as wanted, h.value as have
             from jsonb_each(to_jsonb(wanted)) w
             join jsonb_each(to_jsonb(channel)) h using (key)
-            where w.key not in ('id', 'declared_at', 'epoch', 'deleted_at') and w.value <> h.value
+            where (w.key in ('kind', 'mode') or policy ? w.key) and w.value <> h.value
             order by w.key
         loop
             raise exception 'channel % exists with % %, not %', wanted.name, setting.key, setting.have, setting.wanted
