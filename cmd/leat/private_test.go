@@ -33,8 +33,10 @@ func TestG2KillEverything(t *testing.T) {
 	broker.leat("nack", "orders", dead.Receipt, "--action", "deadLetter", "--reason", "no such customer")
 	broker.leat("ack", "orders", acked.Receipt)
 
+	socket := socketFolder(t, value[api.Status](broker, "status"))
 	killEverything(t, broker, data)
 	broker = serveProcess(t, "--data", data)
+	require.NoDirExists(t, socket)
 	require.NotNil(t, broker.line("queue views rebuilt"), "the crash emptied the views")
 
 	letters := value[api.DeadLetterPage](broker, "dlq", "list", "orders").DeadLetters

@@ -26,9 +26,12 @@ func (e *LockedError) Error() string {
 
 // folderLock is held by the owner of a data folder for its whole life. The
 // kernel gives it up with the process.
-type folderLock struct{ file *os.File }
+type folderLock struct {
+	file   *os.File
+	socket string // folder of an owner that was killed; "" when there is none
+}
 
-// lockFolder takes the lock and removes the socket folder of a killed owner.
+// lockFolder takes the lock.
 func lockFolder(c *cluster) (*folderLock, error) {
 	file, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -46,11 +49,16 @@ func lockFolder(c *cluster) (*folderLock, error) {
 		pid, _ := strconv.Atoi(first) // 0 when it is not written yet
 		return nil, errors.Join(&LockedError{Dir: c.dir, PID: pid}, file.Close())
 	}
-	if strings.HasPrefix(filepath.Base(socketDir), "leat-") {
-		// Only if it is empty: its server has not ended otherwise.
-		_ = os.Remove(socketDir)
+	return &folderLock{file, socketDir}, c.account.own(file.Name())
+}
+
+// clean removes the socket folder of an owner that was killed, whose server
+// must have ended.
+func (l *folderLock) clean() error {
+	if !strings.HasPrefix(filepath.Base(l.socket), "leat-") {
+		return nil
 	}
-	return &folderLock{file: file}, c.account.own(file.Name())
+	return os.RemoveAll(l.socket)
 }
 
 // record writes who we are into the lock.

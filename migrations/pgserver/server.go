@@ -101,6 +101,9 @@ func (s *Server) open(ctx context.Context) (err error) {
 	if err := s.stopOrphan(ctx); err != nil {
 		return err
 	}
+	if err := s.lock.clean(); err != nil { // it may be root's
+		s.log.Warn("socket folder of a killed owner stays", "error", err)
+	}
 	s.cluster.noSync = s.cfg.Settings["fsync"] == "off"
 	if err := s.cluster.create(ctx, s.bin, s.log); err != nil {
 		return err
