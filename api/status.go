@@ -21,6 +21,7 @@ type Status struct {
 	Checkpoint      eventstore.Position `json:"checkpoint" doc:"from which a rebuild would start; 0 when there is none"`
 	CheckpointAt    *time.Time          `json:"checkpointAt,omitempty" doc:"when it was written"`
 	ViewsAlive      bool                `json:"viewsAlive" doc:"false while the queue views are being rebuilt"`
+	Rebuild         *Progress           `json:"rebuild,omitempty" doc:"how far the rebuild is, while the views are not alive"`
 	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
 	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`
@@ -47,6 +48,12 @@ type Holder struct {
 type Sessions struct {
 	Application string `json:"application"`
 	Count       int    `json:"count"`
+}
+
+// Progress is how far a rebuild of the queue views is, in events of the log.
+type Progress struct {
+	Done  int64 `json:"done"`
+	Total int64 `json:"total" doc:"about"`
 }
 
 // VerifyResult answers the comparison of the queue views with the log.

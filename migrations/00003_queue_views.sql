@@ -74,6 +74,10 @@ create unlogged table leat.views_alive (
     since     timestamptz not null default clock_timestamp()
 );
 
+-- How many events a rebuild has read: a sequence, because others see it move
+-- before the rebuild commits.
+create unlogged sequence leat.rebuild_seq cache 1000;
+
 -- What was published while the views were lost and is not in them yet.
 create table leat.unplaced (
     ids bigint[] not null

@@ -1,7 +1,8 @@
 -- The queue views as the log has them: checkpoint, then every event it does not
 -- hold, the last one of each message deciding. One row per live message.
 -- Reads what its snapshot sees, so in one snapshot it must equal the live views.
-create function leat.fold(use_checkpoint boolean default true) returns table (
+-- With count it counts the events that it reads in leat.rebuild_seq.
+create function leat.fold(use_checkpoint boolean default true, count boolean default false) returns table (
     id          bigint,
     channel_id  integer,
     fifo        boolean,
@@ -33,6 +34,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         where e.position > (select s.position from start s)
           and e.message_ids is not null
           and e.position <> all ((select s.included from start s)::bigint[])
+          and (not fold.count or nextval('leat.rebuild_seq') > 0)
     ), touched as materialized (
         select i.id, max(b.position) as last,
             count(*) filter (where b.kind = 'message.delivered')
@@ -49,6 +51,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         where e.position > (select s.position from start s)
           and e.kind = 'message.published'
           and e.position <> all ((select s.included from start s)::bigint[])
+          and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all
         select i.id, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at,
             r.owner, r.reason, r.died_at

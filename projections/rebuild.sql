@@ -12,6 +12,7 @@ begin
     -- A crash may have lost claims, which commit asynchronously, and the positions
     -- with them: none of those may be drawn again, or a receipt would come twice.
     perform setval('leat.position_seq', s.last_value + 65536) from leat.position_seq s;
+    perform setval('leat.rebuild_seq', 1, false);
     delete from leat.queue_runs;
     delete from leat.lanes;
     with placed as (
@@ -22,7 +23,7 @@ begin
         select f.*, row_number() over (partition by f.channel_id, f.routing_key, f.rank order by f.id)
             - row_number() over (partition by f.channel_id, f.routing_key, f.rank, f.state, f.deliveries, f.delivery, f.due_at,
                 f.expires_at, f.owner, f.reason, f.died_at order by f.id) as island
-        from leat.fold() f
+        from leat.fold(count => true) f
     ), numbered as (
         select n.*, (row_number() over (partition by n.channel_id, n.routing_key, n.rank, n.state, n.deliveries, n.delivery,
             n.due_at, n.expires_at, n.owner, n.reason, n.died_at, n.island order by n.id) - 1) / 200 as chunk
@@ -56,6 +57,14 @@ begin
     insert into leat.views_alive default values on conflict do nothing;
     return held;
 end
+$$;
+
+-- How far the rebuild that goes on is: events read, of about so many.
+create function leat.rebuild_progress(out done bigint, out total bigint)
+language sql stable set search_path = '' as $$
+    select case when r.is_called then r.last_value else 0 end,
+        p.last_value - coalesce((select max(c.position) from leat.checkpoints c), 0)
+    from leat.rebuild_seq r, leat.position_seq p
 $$;
 
 -- Gives the views up, as a crash would: leat.rebuild_views() is next. The marker

@@ -21,9 +21,16 @@ type Status struct {
 	Checkpoint      eventstore.Position // from which a rebuild would start, 0 when there is none
 	CheckpointAt    *time.Time          // nil when there is none
 	ViewsAlive      bool
+	Rebuild         Progress // of the rebuild that goes on, while the views are lost
 	Unplaced        int64   // published while the views were lost, and not in them yet
 	Horizon         *Holder // nil when nobody has a snapshot
 	Sessions        []Sessions
+}
+
+// Progress of a rebuild of the queue views, in events of the log.
+type Progress struct {
+	Done  int64
+	Total int64 // about
 }
 
 // Holder is a session, or a prepared transaction, that holds something back.
@@ -56,8 +63,10 @@ select current_setting('server_version'),
        coalesce(k.position, 0),
        k.at,
        leat.views_alive(),
+       r.done,
+       r.total,
        (select coalesce(sum(cardinality(u.ids)), 0) from leat.unplaced u)
-from (values (1)) one
+from leat.rebuild_progress() r
 left join (
     select p.position, p.at
     from leat.checkpoints p
@@ -123,7 +132,7 @@ order by 1`
 func (q *Queries) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := q.pool.QueryRow(ctx, statusSQL).Scan(&s.ServerVersion, &s.Database, &s.StartedAt, &s.LastPosition,
-		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Unplaced)
+		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced)
 	if err != nil {
 		return s, wrap(err, "read status")
 	}

@@ -35,6 +35,9 @@ func (s *server) getStatus(c *call) error {
 		Horizon:         holderOf(status.Horizon),
 		Sessions:        make([]api.Sessions, len(status.Sessions)),
 	}
+	if !status.ViewsAlive {
+		wire.Rebuild = &api.Progress{Done: status.Rebuild.Done, Total: status.Rebuild.Total}
+	}
 	for i, n := range status.Sessions {
 		wire.Sessions[i] = api.Sessions{Application: n.Application, Count: n.Count}
 	}

@@ -8,8 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"leat/api"
+	"leat/api/client"
 	"leat/eventstore"
 	"leat/projections"
+	"leat/queries"
 )
 
 // keeper is who can verify and rebuild the queue views: a running broker, or
@@ -17,7 +19,20 @@ import (
 type keeper interface {
 	Verify(ctx context.Context, fromCheckpoint bool, limit int) (api.VerifyResult, error)
 	Rebuild(ctx context.Context) (api.RebuildResult, error)
+	Progress(ctx context.Context) (done, total int64, err error)
 	Close()
+}
+
+// remote asks a running broker.
+type remote struct{ *client.Client }
+
+// Progress says how far a rebuild is.
+func (r remote) Progress(ctx context.Context) (done, total int64, err error) {
+	status, err := r.Status(ctx)
+	if err != nil || status.Rebuild == nil {
+		return 0, 0, err
+	}
+	return status.Rebuild.Done, status.Rebuild.Total, nil
 }
 
 // direct works on the database itself.
@@ -37,6 +52,15 @@ func (d direct) Rebuild(ctx context.Context) (api.RebuildResult, error) {
 	began := time.Now()
 	messages, err := d.views.Rebuild(ctx)
 	return api.RebuildResult{Messages: messages, Took: api.Duration(time.Since(began))}, eventstore.FromPg(err)
+}
+
+// Progress says how far a rebuild is.
+func (d direct) Progress(ctx context.Context) (done, total int64, err error) {
+	status, err := queries.New(d.pool).Status(ctx)
+	if err != nil || status.ViewsAlive {
+		return 0, 0, err
+	}
+	return status.Rebuild.Done, status.Rebuild.Total, nil
 }
 
 // Close closes the connections.
@@ -63,7 +87,8 @@ func (c *cli) keeper(cmd *cobra.Command, url string) (keeper, error) {
 		return nil, wrongUsage(cmd, "give --url or --database-url, not both")
 	}
 	if url == "" || askBroker {
-		return c.connect()
+		server, err := c.connect()
+		return remote{server}, err
 	}
 	pool, err := connect(cmd.Context(), url)
 	if err != nil {
@@ -79,7 +104,7 @@ func rebuildCommand(c *cli) *cobra.Command {
 		Long:  "Make the queue views anew from the log. Polls and settlements wait meanwhile, publishes do not.",
 	}
 	c.onViews(cmd, func(ctx context.Context, k keeper, p printer) error {
-		done := spin("rebuilding")
+		done := follow(ctx, "rebuilding", k.Progress)
 		result, err := k.Rebuild(ctx)
 		done()
 		if err != nil {
