@@ -21,10 +21,10 @@ import (
 const forgiving = 60 * time.Second
 
 // wired runs a broker as the program wires it: with a listener and an announcer,
-// and a keeper of the views. adapt may change the configuration of its pool.
-func wired(t testing.TB, url string, adapt ...func(*pgxpool.Config)) broker {
+// and a keeper of the views.
+func wired(t testing.TB, url string) broker {
 	t.Helper()
-	pool := connect(t, url, adapt...)
+	pool := connect(t, url)
 	logger := slog.New(slog.DiscardHandler)
 	announcer := replication.NewAnnouncer(pool, logger)
 	b := serve(t, pool, commands.Config{Announce: announcer.Announce})

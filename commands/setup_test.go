@@ -116,7 +116,7 @@ func (b broker) receive(queue string, n int) []commands.Delivery {
 	return got
 }
 
-func (b broker) ack(queue string, deliveries ...commands.Delivery) commands.SettleResult { //nolint:unparam // reads like the call it makes
+func (b broker) ack(queue string, deliveries ...commands.Delivery) commands.SettleResult {
 	b.t.Helper()
 	res, err := b.Ack(ctx, settle(queue, deliveries...))
 	require.NoError(b.t, err)
