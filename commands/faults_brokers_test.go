@@ -144,16 +144,10 @@ func TestTwoBrokersShareQueues(t *testing.T) {
 	both[1].verify()
 }
 
-// lanesRace says that TestFS01ManySweepers does not hold yet.
-const lanesRace = true
-
 // FS1: five sweepers at once do not wait for each other for ever, and count
 // each lease that is over, and each expiry, once.
 func TestFS01ManySweepers(t *testing.T) {
 	t.Parallel()
-	if lanesRace {
-		t.Skip("sweep_leases and sweep_expired take runs of lanes that another sweeper has locked: in_flight comes out wrong, and the key is stuck")
-	}
 	b := setup(t)
 	for range 4 {
 		serve(t, b.pool, commands.Config{})

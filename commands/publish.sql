@@ -133,6 +133,19 @@ begin
     ) u
     where coalesce(u.status, 0) = 0;
 
+    if alive and waiting then
+        -- A transaction of somebody else's may stay open, and must not be the one that places.
+        if not wait then
+            perform leat.place_unplaced();
+        end if;
+        -- What of the same keys could not be placed goes first: this queues up behind it.
+        alive := fifos is null or not exists (
+            select from leat.unplaced u
+            cross join lateral unnest(u.ids) i (id)
+            join leat.events e on e.position = i.id
+            where e.channel_id = any (fifos)
+              and (e.channel_id, e.routing_key) in (select c, k from unnest(channels, routing_keys) m (c, k)));
+    end if;
     if not alive then
         insert into leat.unplaced (ids)
         select array_agg(u.id order by u.id)
@@ -141,10 +154,6 @@ begin
         having count(*) > 0;
         return;
     end if;
-    if waiting then
-        perform leat.place_unplaced();
-    end if;
-
     perform leat.place(now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses);
 end
 $$;

@@ -53,7 +53,7 @@ begin
     with held as materialized (
         select r.ctid as tid, r.*
         from leat.queue_runs r
-        where r.delivery = any (take_out.deliveries) and r.state = 2 and r.due_at > now_ and r.channel_id = any (channels)
+        where r.delivery = any (take_out.deliveries) and r.state = 2 and coalesce(r.due_at > now_, false) and r.channel_id = any (channels)
     ), asked as materialized (
         select min(u.n) as n, u.channel, u.delivery, u.id
         from unnest(channels, deliveries, message_ids) with ordinality u (channel, delivery, id, n)
@@ -162,7 +162,7 @@ begin
     ), gone as (
         delete from leat.queue_runs r
         using asked a
-        where r.delivery = any (ack_many.deliveries) and r.state = 2 and r.due_at > now_
+        where r.delivery = any (ack_many.deliveries) and r.state = 2 and coalesce(r.due_at > now_, false)
           and r.delivery = a.delivery and r.channel_id = a.channel
           and r.ids = a.ids[array_position(a.ids, r.first_id):array_position(a.ids, r.first_id) + cardinality(r.ids) - 1]
         returning a.start - 1 + array_position(a.ids, r.first_id) as place, cardinality(r.ids) as size, r.fifo,

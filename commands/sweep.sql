@@ -83,20 +83,24 @@ language plpgsql set search_path = '' set enable_seqscan = off set enable_bitmap
 declare
     over    record;
     channel leat.channels;
+    ours    record; -- the lanes that are locked here
 begin
     -- Lanes first, then their runs. A lane that somebody settles right now is left to the next sweep.
-    perform from leat.lanes l
-    where (l.channel_id, l.routing_key) in (
-        select d.channel_id, d.routing_key
-        from (
-            select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
-            where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
-            order by r.due_at
-            limit page
-        ) d
-        where d.fifo)
-    order by l.channel_id, l.routing_key
-    for update skip locked;
+    select array_agg(h.channel_id) as channels, array_agg(h.routing_key) as keys into ours
+    from (
+        select l.channel_id, l.routing_key from leat.lanes l
+        where (l.channel_id, l.routing_key) in (
+            select d.channel_id, d.routing_key
+            from (
+                select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
+                where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+                order by r.due_at
+                limit page
+            ) d
+            where d.fifo)
+        order by l.channel_id, l.routing_key
+        for update skip locked
+    ) h;
 
     n := 0;
     changed := '{}';
@@ -104,6 +108,7 @@ begin
         with due as materialized (
             select r.ctid as tid, r.* from leat.queue_runs r
             where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+              and (not r.fifo or (r.channel_id, r.routing_key) in (select u.c, u.k from unnest(ours.channels, ours.keys) u (c, k)))
             order by r.due_at
             limit page
             for update skip locked
@@ -142,19 +147,23 @@ language plpgsql set search_path = '' set enable_seqscan = off set enable_bitmap
 declare
     over    record;
     channel leat.channels;
+    ours    record; -- the lanes that are locked here
 begin
-    perform from leat.lanes l
-    where (l.channel_id, l.routing_key) in (
-        select d.channel_id, d.routing_key
-        from (
-            select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
-            where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
-            order by r.expires_at
-            limit page
-        ) d
-        where d.fifo)
-    order by l.channel_id, l.routing_key
-    for update skip locked;
+    select array_agg(h.channel_id) as channels, array_agg(h.routing_key) as keys into ours
+    from (
+        select l.channel_id, l.routing_key from leat.lanes l
+        where (l.channel_id, l.routing_key) in (
+            select d.channel_id, d.routing_key
+            from (
+                select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
+                where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+                order by r.expires_at
+                limit page
+            ) d
+            where d.fifo)
+        order by l.channel_id, l.routing_key
+        for update skip locked
+    ) h;
 
     n := 0;
     changed := '{}';
@@ -162,6 +171,7 @@ begin
         with due as materialized (
             select r.ctid as tid from leat.queue_runs r
             where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+              and (not r.fifo or (r.channel_id, r.routing_key) in (select u.c, u.k from unnest(ours.channels, ours.keys) u (c, k)))
             order by r.expires_at
             limit page
             for update skip locked

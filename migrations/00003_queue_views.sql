@@ -39,9 +39,11 @@ create index runs_key on leat.queue_runs (channel_id, routing_key, rank, first_i
     where state <= 1;
 create index runs_delivery on leat.queue_runs (delivery)
     where state = 2;
--- What the sweeper looks for. A delayed FIFO run is found through its lane.
+-- What the sweeper looks for. A delayed FIFO run is found through its lane. The
+-- first condition keeps it out of settlements' plans, which have state = 2 too:
+-- before the first ANALYZE it looks as good to them as runs_delivery.
 create index runs_due on leat.queue_runs (due_at)
-    where state = 2 or (state = 1 and not fifo);
+    where due_at is not null and (state = 2 or (state = 1 and not fifo));
 create index runs_expires on leat.queue_runs (expires_at)
     where expires_at is not null and state <= 1;
 create index runs_dead on leat.queue_runs (channel_id, first_id)

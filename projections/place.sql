@@ -72,24 +72,34 @@ $$;
 
 -- Messages that were published while the views were lost enter them now, each
 -- once, each key in order. Messages of a key whose append lock somebody holds
--- stay for the next time.
+-- stay for the next time, and so does what comes after them in their keys. One
+-- transaction at a time does it; the others leave it to that one.
 create function leat.place_unplaced() returns integer
 language plpgsql set search_path = '' as $$
 declare
     waiting record;
+    held    integer[] := '{}'; -- locks of keys that have to stay
     placed  integer := 0;
 begin
+    if not pg_try_advisory_xact_lock(1279607044, 4) then
+        return 0;
+    end if;
     for waiting in
-        select u.ctid as tid, u.ids from leat.unplaced u order by u.ids for update skip locked
+        select u.ctid as tid, u.ids, array(
+            select distinct leat.append_lock(e.channel_id, e.routing_key)
+            from leat.events e
+            join leat.channels c on c.id = e.channel_id and c.mode = 'fifo'
+            where e.position = any (u.ids)) as locks
+        from leat.unplaced u
+        order by u.ids
+        for update of u
     loop
-        continue when exists (
-            select from (
-                select distinct leat.append_lock(e.channel_id, e.routing_key) as lock
-                from leat.events e
-                join leat.channels c on c.id = e.channel_id and c.mode = 'fifo'
-                where e.position = any (waiting.ids)
-            ) k
-            where not pg_try_advisory_xact_lock(1279607043, k.lock));
+        if waiting.locks && held or exists (
+            select from unnest(waiting.locks) k (lock) where not pg_try_advisory_xact_lock(1279607043, k.lock))
+        then
+            held := held || waiting.locks;
+            continue;
+        end if;
         -- Due times stay as they were asked for: a past one is due at the next sweep.
         perform leat.place('-infinity', e.ids, e.channels, e.fifos, e.keys, e.priorities, null, e.dues, null, e.expires, null)
         from (

@@ -22,8 +22,8 @@ type Status struct {
 	CheckpointAt    *time.Time          // nil when there is none
 	ViewsAlive      bool
 	Rebuild         Progress // of the rebuild that goes on, while the views are lost
-	Unplaced        int64   // published while the views were lost, and not in them yet
-	Horizon         *Holder // nil when nobody has a snapshot
+	Unplaced        int64    // published while the views were lost, and not in them yet
+	Horizon         *Holder  // nil when nobody has a snapshot
 	Sessions        []Sessions
 }
 

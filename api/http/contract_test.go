@@ -116,7 +116,8 @@ func TestContract(t *testing.T) {
 	}
 	call(201, "PUT", "/v1/channels/q", `{"policy":{"maxDeliveries":1}}`)
 	call(200, "PUT", "/v1/channels/q", `{"policy":{"maxDeliveries":1}}`)
-	call(409, "PUT", "/v1/channels/q", `{}`)
+	call(200, "PUT", "/v1/channels/q", `{}`)
+	call(409, "PUT", "/v1/channels/q", `{"policy":{"maxDeliveries":2}}`)
 	call(200, "PATCH", "/v1/channels/q", `{"policy":{"nonRetryable":["A"]}}`)
 	call(422, "PATCH", "/v1/channels/q", `{"policy":{"lease":"0s"}}`)
 	published := call(201, "POST", "/v1/channels/q/messages?partial=true",
