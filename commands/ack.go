@@ -81,7 +81,7 @@ func (b *Broker) ackBatch(batch []settlement) ([]acked, error) {
 // The sequence is read after the function has drawn the positions of its events.
 const ackSQL = `-- commands.ack
 select a.statuses, (select s.last_value from leat.position_seq s)
-from leat.ack_many($1, $2, $3, $4, $5) a (statuses)`
+from leat.ack_many($1, $2, $3, $4, $5, $6) a (statuses)`
 
 // ackMany acks the receipts of several settlements in one transaction.
 func ackMany(ctx context.Context, db querier, batch []settlement) ([]acked, error) {
@@ -91,7 +91,7 @@ func ackMany(ctx context.Context, db querier, batch []settlement) ([]acked, erro
 		statuses []status
 		position eventstore.Position
 	)
-	err := queryRow(ctx, db, ackSQL, []any{c.channels, c.actors, c.deliveries, c.starts, c.messages}, &statuses, &position)
+	err := queryRow(ctx, db, ackSQL, []any{c.channels, c.actors, c.deliveries, c.starts, c.messages, c.fifo}, &statuses, &position)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +142,7 @@ type ackColumns struct {
 	deliveries []int64
 	starts     []int32 // from 1
 	messages   []int64
+	fifo       bool // some channels are
 }
 
 func newAckColumns(batch []settlement, order []place) *ackColumns {
@@ -153,6 +154,7 @@ func newAckColumns(batch []settlement, order []place) *ackColumns {
 		if last == nil || s.channel.id != last.channel.id || s.actor != last.actor ||
 			int64(receipt.Delivery) != c.deliveries[len(c.deliveries)-1] {
 			c.channels = append(c.channels, int32(s.channel.id))
+			c.fifo = c.fifo || s.channel.fifo
 			c.actors = append(c.actors, pgtype.Text{String: s.actor, Valid: s.actor != ""})
 			c.deliveries = append(c.deliveries, int64(receipt.Delivery))
 			c.starts = append(c.starts, int32(len(c.messages)+1))

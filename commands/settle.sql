@@ -1,14 +1,20 @@
--- Locks the lanes of deliveries: before any of their runs, and in one order.
-create function leat.lock_lanes(deliveries bigint[]) returns void
+-- Locks the lanes of messages in flight: before any of their runs, and in one order.
+create function leat.lock_lanes(deliveries bigint[], message_ids bigint[]) returns void
 language plpgsql as $$ -- runs under its callers' settings
 begin
-    perform from leat.lanes l
-    where (l.channel_id, l.routing_key) in (
+    perform from (
         select distinct r.channel_id, r.routing_key
         from leat.queue_runs r
-        where r.delivery = any (lock_lanes.deliveries) and r.state = 2 and r.fifo)
-    order by l.channel_id, l.routing_key
-    for update;
+        where r.delivery = any (lock_lanes.deliveries) and r.state = 2 and r.fifo
+          -- Of many messages it is cheaper to lock all lanes than to look for theirs.
+          and (cardinality(lock_lanes.message_ids) > 100 or r.ids && lock_lanes.message_ids)
+        order by r.channel_id, r.routing_key
+    ) d
+    cross join lateral ( -- one by one: any other join may read all lanes
+        select from leat.lanes l
+        where l.channel_id = d.channel_id and l.routing_key = d.routing_key
+        for update
+    ) l;
 end
 $$;
 
@@ -36,7 +42,7 @@ create function leat.take_out(
 language plpgsql as $$ -- runs under its callers' settings
 begin
     if exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo') then
-        perform leat.lock_lanes(take_out.deliveries);
+        perform leat.lock_lanes(take_out.deliveries, take_out.message_ids);
     end if;
 
     -- Locked here and changed in a later statement, which sees what the last
@@ -120,15 +126,16 @@ $$;
 
 -- Acks of many callers and queues. A group is what one caller acks of one
 -- delivery: message_ids from its start to the next one's, in ascending order;
--- groups of one channel and actor lie side by side. Answers a status per message,
--- null if all are settled: 0 settled, 1 not in flight under that receipt
--- (leat.receipt_fate tells what became of it).
+-- groups of one channel and actor lie side by side. fifo: some of the channels may
+-- be FIFO. Answers a status per message, null if all are settled: 0 settled, 1 not
+-- in flight under that receipt (leat.receipt_fate tells what became of it).
 create function leat.ack_many(
     channels    integer[],
     actors      text[],
     deliveries  bigint[],
     starts      integer[],
-    message_ids bigint[]
+    message_ids bigint[],
+    fifo        boolean
 ) returns smallint[]
 language plpgsql
 set search_path = ''
@@ -138,59 +145,60 @@ set enable_bitmapscan = off
 set enable_mergejoin = off
 set jit = off as $$
 declare
-    now_     timestamptz := clock_timestamp();
-    ends     integer[] := array_append(starts[2:], cardinality(message_ids) + 1);
-    alive    boolean;
-    fifo     boolean;
     whole    record;
     settled  integer[]; -- places in message_ids
 begin
-    select exists (select from leat.views_alive),
-        exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo')
-    into alive, fifo;
-    if not alive then
-        perform leat.need_views();
-    end if;
     if fifo then
-        perform leat.lock_lanes(deliveries);
+        perform leat.lock_lanes(deliveries, message_ids);
     end if;
 
-    -- Most acks are of whole runs, which just go.
+    -- Most acks are of whole runs, which just go. If these are all, this one
+    -- statement does everything: it is the overhead of statements that costs.
     with asked as materialized (
-        select u.channel, u.delivery, u.start, message_ids[u.start:u.next - 1] as ids
-        from (select unnest(channels) as channel, unnest(deliveries) as delivery, unnest(starts) as start, unnest(ends) as next) u
+        select u.*, message_ids[u.start:u.upto] as ids
+        from (
+            select unnest(channels) as channel, unnest(actors) as actor, unnest(deliveries) as delivery,
+                unnest(starts) as start, unnest(starts[2:] || (cardinality(message_ids) + 1)) - 1 as upto
+        ) u
     ), gone as (
         delete from leat.queue_runs r
         using asked a
-        where r.delivery = any (ack_many.deliveries) and r.state = 2 and coalesce(r.due_at > now_, false)
+        where r.delivery = any (ack_many.deliveries) and r.state = 2 and coalesce(r.due_at > clock_timestamp(), false)
           and r.delivery = a.delivery and r.channel_id = a.channel
           and r.ids = a.ids[array_position(a.ids, r.first_id):array_position(a.ids, r.first_id) + cardinality(r.ids) - 1]
         returning a.start - 1 + array_position(a.ids, r.first_id) as place, cardinality(r.ids) as size, r.fifo,
             r.channel_id, r.routing_key
-    )
-    select coalesce(sum(g.size), 0) as size, array_agg(g.place) as places, array_agg(g.size) as sizes,
-        array_agg(g.channel_id) filter (where g.fifo) as channels,
-        array_agg(g.routing_key) filter (where g.fifo) as keys,
-        array_agg(g.size) filter (where g.fifo) as counts
-    into whole
-    from gone g;
-
-    perform leat.fence();
-    if whole.size = cardinality(message_ids) then
-        insert into leat.events (at, kind, channel_id, actor, delivery, message_ids)
-        select now_, 'message.acked', g.channel, g.actor, case when count(*) = 1 then min(g.delivery) end,
-            message_ids[min(g.start):max(g.next) - 1]
-        from (
-            select unnest(channels) as channel, unnest(actors) as actor, unnest(deliveries) as delivery,
-                unnest(starts) as start, unnest(ends) as next
+    ), total as materialized (
+        select coalesce(sum(g.size), 0) = cardinality(message_ids) as all_gone, array_agg(g.place) as places,
+            array_agg(g.size) as sizes,
+            array_agg(g.channel_id) filter (where g.fifo) as channels,
+            array_agg(g.routing_key) filter (where g.fifo) as keys,
+            array_agg(g.size) filter (where g.fifo) as counts
+        from gone g
+    ), fenced as materialized (
+        select f.fenced from leat.fence f, total t where t.all_gone
+    ), logged as (
+        insert into leat.events (kind, channel_id, actor, delivery, message_ids)
+        select 'message.acked', g.channel, g.actor, g.delivery, message_ids[g.start:g.upto]
+        from fenced f
+        cross join (
+            select a.channel, a.actor, case when count(*) = 1 then min(a.delivery) end as delivery, min(a.start) as start,
+                max(a.upto) as upto
+            from asked a
+            group by a.channel, a.actor
         ) g
-        group by g.channel, g.actor;
-    else
-        settled := leat.ack_parts(now_, channels, actors, deliveries, starts, message_ids,
+    )
+    select t.*, exists (select from leat.views_alive) as alive into whole from total t;
+
+    if not whole.all_gone then
+        if not whole.alive then
+            perform leat.need_views();
+        end if;
+        settled := leat.ack_parts(clock_timestamp(), channels, actors, deliveries, starts, message_ids,
             array(select generate_series(u.place, u.place + u.size - 1) from unnest(whole.places, whole.sizes) u (place, size)));
     end if;
-    if whole.keys is not null then
-        perform leat.free_lanes(now_, whole.channels, whole.keys, whole.counts);
+    if fifo and whole.keys is not null then
+        perform leat.free_lanes(clock_timestamp(), whole.channels, whole.keys, whole.counts);
     end if;
     if settled is null then
         return null;
@@ -232,6 +240,7 @@ begin
         array(select message_ids[p.n] from unnest(places) with ordinality p (n, i) order by p.i)) t;
     settled := settled || coalesce(taken.places, '{}');
 
+    perform leat.fence();
     insert into leat.events (at, kind, channel_id, actor, delivery, message_ids)
     select now_, 'message.acked', channels[groups[s.n]], actors[groups[s.n]],
         case when min(deliveries[groups[s.n]]) = max(deliveries[groups[s.n]]) then min(deliveries[groups[s.n]]) end,

@@ -184,7 +184,7 @@ $$;
 create function leat.ack(queue text, receipts text[]) returns table (receipt text, result text)
 language plpgsql set search_path = '' as $$
 declare
-    id       integer := leat.queue_id(queue);
+    queue_   integer := leat.queue_id(queue);
     r        record;
     sorted   record;
     groups   record;
@@ -201,9 +201,10 @@ begin
         from unnest(sorted.places) with ordinality s (place, n)
         group by 1
     ) g;
-    statuses := leat.ack_many(array(select id from unnest(groups.deliveries)),
-        array(select 'sql:' || session_user from unnest(groups.deliveries)), groups.deliveries, groups.starts, sorted.messages);
-    return query select * from leat.receipt_results(id, receipts, r.deliveries, r.message_ids,
+    statuses := leat.ack_many(array(select queue_ from unnest(groups.deliveries)),
+        array(select 'sql:' || session_user from unnest(groups.deliveries)), groups.deliveries, groups.starts, sorted.messages,
+        (select c.mode = 'fifo' from leat.channels c where c.id = queue_));
+    return query select * from leat.receipt_results(queue_, receipts, r.deliveries, r.message_ids,
         array(select coalesce(s.status, 0::smallint) from unnest(sorted.places, statuses) s (place, status) order by s.place),
         'acked');
 end

@@ -41,14 +41,13 @@ begin
     more := more or n >= page;
 
     with due as (
-        select l.channel_id, l.routing_key from leat.lanes l
+        select l.ctid as tid from leat.lanes l
         where l.state = 1 and l.due_at >= low and l.due_at <= now_
         order by l.due_at
         limit page
         for update skip locked
     ), moved as (
-        update leat.lanes l set state = 0, due_at = null from due d
-        where l.channel_id = d.channel_id and l.routing_key = d.routing_key returning l.channel_id
+        update leat.lanes l set state = 0, due_at = null from due d where l.ctid = d.tid returning l.channel_id
     )
     select count(*), array_agg(distinct m.channel_id) into n, changed from moved m;
     channels := channels || coalesce(changed, '{}');
@@ -86,21 +85,23 @@ declare
     ours    record; -- the lanes that are locked here
 begin
     -- Lanes first, then their runs. A lane that somebody settles right now is left to the next sweep.
-    select array_agg(h.channel_id) as channels, array_agg(h.routing_key) as keys into ours
+    select array_agg(d.channel_id) as channels, array_agg(d.routing_key) as keys into ours
     from (
-        select l.channel_id, l.routing_key from leat.lanes l
-        where (l.channel_id, l.routing_key) in (
-            select d.channel_id, d.routing_key
-            from (
-                select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
-                where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
-                order by r.due_at
-                limit page
-            ) d
-            where d.fifo)
-        order by l.channel_id, l.routing_key
+        select distinct d.channel_id, d.routing_key
+        from (
+            select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
+            where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+            order by r.due_at
+            limit page
+        ) d
+        where d.fifo
+        order by d.channel_id, d.routing_key
+    ) d
+    cross join lateral (
+        select from leat.lanes l
+        where l.channel_id = d.channel_id and l.routing_key = d.routing_key
         for update skip locked
-    ) h;
+    ) l;
 
     n := 0;
     changed := '{}';
@@ -149,21 +150,23 @@ declare
     channel leat.channels;
     ours    record; -- the lanes that are locked here
 begin
-    select array_agg(h.channel_id) as channels, array_agg(h.routing_key) as keys into ours
+    select array_agg(d.channel_id) as channels, array_agg(d.routing_key) as keys into ours
     from (
-        select l.channel_id, l.routing_key from leat.lanes l
-        where (l.channel_id, l.routing_key) in (
-            select d.channel_id, d.routing_key
-            from (
-                select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
-                where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
-                order by r.expires_at
-                limit page
-            ) d
-            where d.fifo)
-        order by l.channel_id, l.routing_key
+        select distinct d.channel_id, d.routing_key
+        from (
+            select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
+            where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+            order by r.expires_at
+            limit page
+        ) d
+        where d.fifo
+        order by d.channel_id, d.routing_key
+    ) d
+    cross join lateral (
+        select from leat.lanes l
+        where l.channel_id = d.channel_id and l.routing_key = d.routing_key
         for update skip locked
-    ) h;
+    ) l;
 
     n := 0;
     changed := '{}';

@@ -1,16 +1,8 @@
--- The fence of the settled position: what a transaction does before it takes
--- its first position. It shares an advisory lock on the sequence's value of
--- that moment, so a reader of pg_locks knows a bound below which nothing is
--- still open. Once per transaction: the local setting and the lock are undone
--- by the same rollbacks, savepoints included.
+-- Fences the transaction (the view leat.fence), for statements that do not do it themselves.
 create function leat.fence() returns void
 language plpgsql as $$
 begin
-    if coalesce(current_setting('leat.fenced', true), '') = '' then
-        perform pg_catalog.pg_advisory_xact_lock_shared(1279607041, mod(s.last_value, 2147483648)::integer)
-        from leat.position_seq s;
-        perform pg_catalog.set_config('leat.fenced', 'on', true);
-    end if;
+    perform f.fenced from leat.fence f;
 end
 $$;
 

@@ -80,3 +80,19 @@ create trigger append_only_truncate before truncate on leat.events
 create table leat.events_default partition of leat.events default;
 create trigger append_only_truncate before truncate on leat.events_default
     for each statement execute function leat.refuse_change();
+
+-- The fence of the settled position: what a transaction reads before it takes
+-- its first position. It shares an advisory lock on the sequence's value of that
+-- moment, so a reader of pg_locks knows a bound below which nothing is still open.
+-- Once per transaction: the local setting and the lock are undone by the same
+-- rollbacks, savepoints included.
+-- A view, so that a statement can fence itself and append at once: it draws
+-- positions in rows that it makes from this one.
+create view leat.fence as
+select case
+           when coalesce(current_setting('leat.fenced', true), '') = ''
+           then pg_advisory_xact_lock_shared(1279607041, mod(s.last_value, 2147483648)::integer)::text
+               || set_config('leat.fenced', 'on', true)
+           else 'before'
+       end as fenced
+from leat.position_seq s;

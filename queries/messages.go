@@ -136,7 +136,7 @@ with runs as (
 // not wanted is not looked at.
 const (
 	readyRunsSQL   = `r.state = 0 and not r.fifo and coalesce($4::smallint, 0) = 0`
-	busyRunsSQL    = `(r.state = 2 or (r.state = 1 and not r.fifo)) and coalesce($4::smallint, 0) < 3 and ` + inStateSQL
+	busyRunsSQL    = `r.due_at is not null and (r.state = 2 or (r.state = 1 and not r.fifo)) and coalesce($4::smallint, 0) < 3 and ` + inStateSQL
 	fifoRunsSQL    = `r.state <= 1 and r.fifo and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo') and ` + waitingSQL
 	waitingRunsSQL = `r.state <= 1 and ` + waitingSQL
 	heldRunsSQL    = `r.state = 2 and coalesce($4::smallint, 2) = 2`
