@@ -12,8 +12,8 @@ import (
 // coalescer merges concurrent requests into batches (group commit). While a
 // batch is on its way, requests gather; the next batch takes all that came, up
 // to the bounds. So a lone request leaves at once, and the batches grow with the
-// load, without a timer. A second batch leaves beside the first only if it is
-// worth a commit of its own: small ones are better off together.
+// load. A second batch leaves beside the first only if it is worth a commit of
+// its own, since small ones are better off together, or if the first is held up.
 type coalescer[Req, Res any] struct {
 	// flights is how many batches may be on their way at once, the further ones
 	// with at least so many items.
@@ -32,8 +32,12 @@ type coalescer[Req, Res any] struct {
 	queue    []*call[Req, Res]
 	items    int // in queue
 	flying   int
+	left     time.Time // when the last batch left
 	gatherer gatherer
 }
+
+// overdue is a batch that waits for somebody's lock, most likely.
+const overdue = 20 * time.Millisecond
 
 // call is one request on its way.
 type call[Req, Res any] struct {
@@ -56,7 +60,7 @@ func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) 
 	c.mu.Lock()
 	c.queue = append(c.queue, mine)
 	c.items += c.itemsOf(req)
-	if c.flying == 0 || (c.flying < c.flights && c.items >= c.worth) {
+	if c.flying == 0 || (c.flying < c.flights && (c.items >= c.worth || time.Since(c.left) > overdue)) {
 		c.flying++
 		go c.fly()
 	}
@@ -100,10 +104,14 @@ func (c *coalescer[Req, Res]) fly() {
 		}
 		start := time.Now()
 		c.do(batch)
-		c.mu.Lock()
-		c.gatherer.done(len(batch), time.Since(start))
-		c.mu.Unlock()
+		c.landed(len(batch), time.Since(start))
 	}
+}
+
+func (c *coalescer[Req, Res]) landed(calls int, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gatherer.done(calls, took)
 }
 
 // gather waits a moment for those who were in the last batch to ask again.
@@ -135,6 +143,7 @@ func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
 		return nil
 	}
 	c.items -= items
+	c.left = time.Now()
 	batch := c.queue[:n:n]
 	if c.queue = c.queue[n:]; len(c.queue) == 0 {
 		c.queue = nil

@@ -21,6 +21,7 @@ type batches struct {
 	ran    [][]int
 	flying int
 	most   int
+	worth  int // of a second flight
 	fail   func([]int) error
 }
 
@@ -49,7 +50,7 @@ func (b *batches) run(batch []int) ([]int, error) {
 }
 
 func (b *batches) coalescer(flights, maxItems int) *commands.Coalescer[int, int] {
-	return commands.NewCoalescer(flights, maxItems, b.run, func(err error) bool { return errors.Is(err, errBad) })
+	return commands.NewCoalescer(flights, b.worth, maxItems, b.run, func(err error) bool { return errors.Is(err, errBad) })
 }
 
 // submitAll submits 0 to n-1 in order, and waits for all answers.
@@ -157,5 +158,79 @@ func TestCoalescerCancelledCaller(t *testing.T) {
 		require.Equal(t, [][]int{{1}, {3}}, b.ran, "who is on its way goes on, who waits is withdrawn")
 		_, err := c.Submit(flying, 4)
 		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// A second batch leaves beside the first when it is worth a commit, or when the
+// first is held up.
+func TestCoalescerSecondFlight(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		requests int
+		after    time.Duration // the first batch left
+		want     [][]int
+		most     int
+	}{
+		"small":   {2, time.Millisecond, [][]int{{0}, {1, 2}}, 1},
+		"worth":   {3, time.Millisecond, [][]int{{0}, {1, 2, 3}}, 2},
+		"overdue": {1, 100 * time.Millisecond, [][]int{{0}, {1}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := batches{worth: 3}
+				c2 := b.coalescer(2, 100)
+				var wg sync.WaitGroup
+				submit := func(n int) {
+					wg.Go(func() {
+						_, err := c2.Submit(t.Context(), n)
+						assert.NoError(t, err)
+					})
+					synctest.Wait()
+				}
+				submit(0)
+				time.Sleep(c.after) //nolint:forbidigo // fake time
+				for n := range c.requests {
+					submit(n + 1)
+				}
+				wg.Wait()
+				require.Equal(t, c.want, b.ran)
+				require.Equal(t, c.most, b.most)
+			})
+		})
+	}
+}
+
+// Callers that were answered together and ask again one after the other make one
+// batch again; who is not back after a moment is not waited for.
+func TestCoalescerGathers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := batches{worth: 100}
+		c := b.coalescer(1, 100)
+		var wg sync.WaitGroup
+		submit := func(n int) {
+			wg.Go(func() {
+				_, err := c.Submit(t.Context(), n)
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		pause := func() { time.Sleep(time.Millisecond / 2) } //nolint:forbidigo // fake time
+		submit(0)
+		submit(1)
+		submit(2) // gathers behind 0, with 1
+		wg.Wait()
+		submit(3)
+		pause()
+		submit(4)
+		wg.Wait()
+		submit(5)
+		wg.Wait()
+		submit(6)
+		pause()
+		submit(7) // 6 was alone, as 5 before it, and has left
+		wg.Wait()
+		require.Equal(t, [][]int{{0}, {1, 2}, {3, 4}, {5}, {6}, {7}}, b.ran)
 	})
 }

@@ -14,9 +14,10 @@
 //	caller ─▶ validation ─▶ coalescer ─▶ one SQL call, one commit ─▶ answers
 //	poll   ─▶ dispatcher of the queue ─▶ one claim for all who wait
 //
-// Publishes and acks that arrive while a batch is under way make the next one;
-// there is no timer. A batch that one member spoils is repeated member by
-// member. A poll that finds nothing waits for a wake-up, or a second.
+// Publishes and acks that arrive while a batch is under way make the next one. A
+// lone caller never waits; callers that were answered together are given a moment
+// to be together again (gatherer.go). A batch that one member spoils is repeated
+// member by member. A poll that finds nothing waits for a wake-up, or a second.
 //
 // # When things fail
 //
@@ -27,5 +28,5 @@
 // # Reading order
 //
 // channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, then broker.go,
-// coalescer.go, dispatcher.go, sweeper.go.
+// coalescer.go, gatherer.go, dispatcher.go, sweeper.go.
 package commands

@@ -9,9 +9,9 @@ import (
 type Coalescer[Req, Res any] struct{ c coalescer[Req, Res] }
 
 // NewCoalescer makes a coalescer whose requests are one item each.
-func NewCoalescer[Req, Res any](flights, maxItems int, run func([]Req) ([]Res, error), separable func(error) bool) *Coalescer[Req, Res] {
+func NewCoalescer[Req, Res any](flights, worth, maxItems int, run func([]Req) ([]Res, error), separable func(error) bool) *Coalescer[Req, Res] {
 	return &Coalescer[Req, Res]{coalescer[Req, Res]{
-		flights: flights, worth: 1, maxItems: maxItems, maxWeight: 1 << 20,
+		flights: flights, worth: worth, maxItems: maxItems, maxWeight: 1 << 20,
 		size:      func(Req) (int, int) { return 1, 1 },
 		run:       run,
 		separable: separable,

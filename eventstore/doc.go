@@ -19,7 +19,7 @@
 //
 // Positions come from a sequence, whose order is not the order of the commits.
 // Before its first position, an appending transaction therefore takes a shared
-// advisory lock on the sequence's value of that moment (append.sql):
+// advisory lock on the sequence's value of that moment (the view leat.fence):
 //
 //	reader   1. last value of the sequence          s
 //	         2. lowest value that somebody locks    l   (none: s)
