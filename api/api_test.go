@@ -82,6 +82,15 @@ func TestAppendJSONMatchesEncodingJSON(t *testing.T) {
 	}
 }
 
+func TestMarshalEscapesNothingForHTML(t *testing.T) {
+	t.Parallel()
+	for _, v := range []any{api.Problem{Detail: "ä <a> & b"}, api.Event{Actor: "ä <a> & b"}} {
+		text, err := api.Marshal(v)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `"ä <a> & b"`)
+	}
+}
+
 func TestContentIsExact(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"strconv"
@@ -21,7 +22,18 @@ func Marshal(v any) ([]byte, error) {
 	if a, ok := v.(Appender); ok {
 		return a.AppendJSON(nil), nil
 	}
-	return json.Marshal(v)
+	return plainJSON(v)
+}
+
+// plainJSON is json.Marshal, but leaves characters alone that matter in HTML only.
+func plainJSON(v any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte{'\n'}), nil
 }
 
 // object appends the members of a JSON object.
@@ -146,7 +158,7 @@ func list[T Appender](o *object, name string, items []T) {
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			quoted, err := json.Marshal(s)
+			quoted, err := plainJSON(s)
 			if err != nil {
 				panic(err) // a string always has a JSON form
 			}

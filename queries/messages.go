@@ -262,7 +262,7 @@ func stateNumber(s State) (*int16, error) {
 			return &n, nil
 		}
 	}
-	return nil, invalid("state", "must be ready, delayed, in flight or dead")
+	return nil, invalid("state", "must be ready, delayed, inFlight or dead")
 }
 
 func scanMessage(row pgx.CollectableRow, total *int) (m Message, err error) {

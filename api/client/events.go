@@ -49,8 +49,9 @@ type EventsFilter struct {
 	Kinds        []eventstore.Kind
 	MessageID    eventstore.MessageID
 	Actor        string
-	Cursor       string // NextCursor of the page before
-	Limit        int    // of a page 1 to 1000, 0 is the server's default; of Stream anything, 0 is all
+	RoutingKey   *string // of message.published; nil is any
+	Cursor       string  // NextCursor of the page before
+	Limit        int     // of a page 1 to 1000, 0 is the server's default; of Stream anything, 0 is all
 }
 
 func (f EventsFilter) values() url.Values {
@@ -67,6 +68,9 @@ func (f EventsFilter) values() url.Values {
 	set(v, "kind", strings.Join(kinds, ","))
 	setNumber(v, "messageId", int64(f.MessageID))
 	set(v, "actor", f.Actor)
+	if f.RoutingKey != nil {
+		v.Set("routingKey", *f.RoutingKey)
+	}
 	set(v, "cursor", f.Cursor)
 	setNumber(v, "limit", int64(f.Limit))
 	return v

@@ -73,7 +73,7 @@ func kinds(q *values) (list []eventstore.Kind) {
 	for name := range strings.SplitSeq(q.text("kind"), ",") {
 		kind, err := eventstore.ParseKind(name)
 		if err != nil {
-			q.note("kind", "has no kind %q", name)
+			q.note("kind", "must be kinds of events with commas between, which %q is not", name)
 			return nil
 		}
 		list = append(list, kind)

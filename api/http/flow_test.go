@@ -31,6 +31,7 @@ func TestChannels(t *testing.T) {
 	p := differing.problem()
 	require.Equal(t, "channel_conflict", string(p.Code))
 	require.Equal(t, "policy.lease", p.Errors[0].Field)
+	require.Regexp(t, "^channel orders exists with lease ", p.Detail)
 
 	altered := s.must(200, http.MethodPatch, "/v1/channels/orders", `{"policy":{"maxDeliveries":2,"nonRetryable":["Fatal"]}}`)
 	require.Equal(t, []string{"Fatal"}, read[api.Channel](altered).Policy.NonRetryable)

@@ -78,10 +78,11 @@ func itemOf(e *eventstore.Error) api.ProblemItem {
 	return item
 }
 
-// sentence is the message with its subject: errors about a field have none.
+// sentence is the message with its subject: most errors about a field have none.
 func sentence(e *eventstore.Error) string {
 	text := e.Message
-	if e.Field != "" {
+	whole := e.Code == eventstore.ChannelConflict || e.Code == eventstore.ReceiptMalformed
+	if e.Field != "" && !whole {
 		text = e.Field + " " + text
 	}
 	if e.Index >= 0 {

@@ -250,5 +250,8 @@ func (p *process) replay(t *testing.T) {
 	require.Empty(t, p.leat("replay", "--until", "2020-01-01T00:00:00Z"))
 	require.Empty(t, p.leat("replay", "--from", "99999999"))
 	require.Contains(t, p.leat("replay", "--kind", "channel.altered", "--actor", "tester", "-o", "table"), "channel.altered jobs")
+	p.leat("publish", "jobs", "x", "--key", "read again")
+	require.Equal(t, 1, strings.Count(p.leat("replay", "--key", "read again"), "\n"))
+	require.NotContains(t, p.exits(exitFailed, "", "replay", "--cursor", "x").errs, "go on with")
 	require.Contains(t, p.exits(exitNothing, "", "replay", "--channel", "none").errs, "channel_not_found")
 }

@@ -69,7 +69,7 @@ func errorsOnlyOf(ctx context.Context, err error) bool {
 func (c *cli) complain(w io.Writer, err error) {
 	problem, refused := errors.AsType[*api.Problem](err)
 	if refused && c.output == jsonOutput {
-		if text, jsonErr := marshal(problem); jsonErr == nil {
+		if text, jsonErr := api.Marshal(problem); jsonErr == nil {
 			fmt.Fprintf(w, "%s\n", text)
 			return
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -55,7 +54,7 @@ func (c *cli) printer(cmd *cobra.Command) printer {
 func (p printer) show(value any, people func(t *table)) error {
 	var text bytes.Buffer
 	if p.json {
-		line, err := marshal(value)
+		line, err := api.Marshal(value)
 		if err != nil {
 			return fmt.Errorf("write answer: %w", err)
 		}
@@ -76,18 +75,6 @@ func (p printer) show(value any, people func(t *table)) error {
 // say is show for answers that are one sentence.
 func (p printer) say(value any, format string, args ...any) error {
 	return p.show(value, func(t *table) { t.row(fmt.Sprintf(format, args...)) })
-}
-
-// marshal is api.Marshal, but leaves characters alone that matter in HTML only.
-func marshal(value any) ([]byte, error) {
-	if _, exact := value.(api.Appender); exact {
-		return api.Marshal(value)
-	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(value)
-	return bytes.TrimSuffix(text.Bytes(), []byte{'\n'}), err
 }
 
 // table aligns rows of cells.

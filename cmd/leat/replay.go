@@ -16,6 +16,7 @@ type replayFlags struct {
 	from, to, message int64
 	since, until      moment
 	channel, actor    string
+	key               string
 	kinds             []string
 	limit             int
 	cursor            string
@@ -42,6 +43,7 @@ func replayCommand(c *cli) *cobra.Command {
 	flags.StringVar(&f.channel, "channel", "", "only of this channel, also one that was deleted")
 	flags.StringArrayVar(&f.kinds, "kind", nil, "only of this kind, such as message.acked; once for each")
 	flags.Int64Var(&f.message, "message", 0, "only those that name this message")
+	flags.StringVarP(&f.key, "key", "k", "", "only message.published with this routing key")
 	flags.StringVar(&f.actor, "actor", "", "only what this client caused")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many (default: all)")
 	flags.StringVar(&f.cursor, "cursor", "", "go on where a replay ended")
@@ -73,7 +75,8 @@ func (f *replayFlags) filter(cmd *cobra.Command) (client.EventsFilter, error) {
 	return client.EventsFilter{
 		From: eventstore.Position(f.from), To: eventstore.Position(f.to),
 		Since: f.since.Time, Until: f.until.Time,
-		Channel: f.channel, Kinds: kinds, MessageID: eventstore.MessageID(f.message), Actor: f.actor, Cursor: f.cursor,
+		Channel: f.channel, Kinds: kinds, MessageID: eventstore.MessageID(f.message), Actor: f.actor,
+		RoutingKey: given(cmd, "key", &f.key), Cursor: f.cursor,
 	}, nil
 }
 
@@ -87,13 +90,13 @@ func kindNames() string {
 
 // replay writes page after page. Where one cannot be read it says how to go on.
 func replay(c *call, filter client.EventsFilter, limit int, lines bool) error {
-	for left := limit; ; {
+	for left, first := limit, true; ; first = false {
 		filter.Limit = replayPage
 		if limit > 0 {
 			filter.Limit = min(left, replayPage)
 		}
 		page, err := c.broker.Events(c.ctx(), filter)
-		if err != nil && filter.Cursor != "" {
+		if err != nil && !first {
 			return fmt.Errorf("replay (go on with --cursor %s): %w", filter.Cursor, err)
 		}
 		if err != nil {

@@ -62,6 +62,9 @@ func (d *decoder) invalid(path, format string, args ...any) error {
 
 func (d *decoder) object(data []byte, into reflect.Value, path string) error {
 	s := scanner{data}
+	if s.next() != '{' && path == "" && d.index < 0 {
+		return d.invalid("", "The body must be a JSON object, not %s.", kindOf(data))
+	}
 	if s.next() != '{' {
 		return d.invalid(path, "must be an object, not %s", kindOf(data))
 	}
