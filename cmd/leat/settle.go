@@ -17,6 +17,8 @@ func ackCommand(c *cli) *cobra.Command {
 		Use:   "ack <queue> <receipt>...",
 		Short: "Say that messages are processed",
 		Long:  "Say that messages are processed." + receiptsHelp,
+		Example: `  leat ack orders 8:3
+  leat poll orders -n 10 | awk 'NR > 1 { print $1 }' | leat ack orders -`,
 		RunE: c.settle(func(c *call, receipts []string) (api.SettleResult, error) {
 			return c.broker.Ack(c.ctx(), c.args[0], receipts...)
 		}),
