@@ -18,7 +18,7 @@ type Message struct {
 	Priority      int             `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"higher first; a FIFO queue takes 0 only"`
 	Delay         Duration        `json:"delay,omitempty" doc:"not before this long from now"`
 	DeliverAt     *time.Time      `json:"deliverAt,omitempty" doc:"not before; instead of delay"`
-	TTL           Duration        `json:"ttl,omitempty" doc:"never delivered later than this long from now"`
+	TTL           Duration        `json:"ttl,omitempty" doc:"never delivered later than this long from now; 0s is no end"`
 	ExpiresAt     *time.Time      `json:"expiresAt,omitempty" doc:"never delivered from then on; instead of ttl"`
 	DedupID       string          `json:"dedupId,omitempty" doc:"unique in the channel within its dedupWindow"`
 }

@@ -60,7 +60,7 @@ func publishCommand(c *cli) *cobra.Command {
 	flags.IntVar(&f.priority, "priority", 0, "0 to 9, higher first; a FIFO queue takes 0 only")
 	flags.DurationVar(&f.delay, "delay", 0, "not before this long from now")
 	flags.Var(&f.deliverAt, "deliver-at", "not before")
-	flags.DurationVar(&f.ttl, "ttl", 0, "never delivered later than this long from now")
+	flags.DurationVar(&f.ttl, "ttl", 0, "never delivered later than this long from now; 0 is no end")
 	flags.Var(&f.expiresAt, "expires-at", "never delivered from then on")
 	flags.StringVar(&f.dedupID, "dedup-id", "", "unique in the channel within its dedup window")
 	flags.StringVar(&f.contentType, "content-type", "", "of the payload")
