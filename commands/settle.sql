@@ -50,6 +50,7 @@ begin
     -- ctid would look for the new version with its old snapshot, and miss it.
     perform from leat.queue_runs r
     where r.delivery = any (take_out.deliveries) and r.state = 2 and r.channel_id = any (channels)
+      and (cardinality(take_out.message_ids) > 100 or r.ids && take_out.message_ids) -- as in leat.lock_lanes
     order by r.delivery, r.first_id
     for update;
 
@@ -149,12 +150,16 @@ declare
     settled  integer[]; -- places in message_ids
 begin
     if fifo then
+        -- The views in the order of leat.lose_views(), which would deadlock otherwise.
+        perform from leat.views_alive;
         perform leat.lock_lanes(deliveries, message_ids);
     end if;
 
     -- Most acks are of whole runs, which just go. If these are all, this one
     -- statement does everything: it is the overhead of statements that costs.
-    with asked as materialized (
+    with known as materialized ( -- first, for the order of locks
+        select exists (select from leat.views_alive) as alive
+    ), asked as materialized (
         select u.*, message_ids[u.start:u.upto] as ids
         from (
             select unnest(channels) as channel, unnest(actors) as actor, unnest(deliveries) as delivery,
@@ -188,7 +193,7 @@ begin
             group by a.channel, a.actor
         ) g
     )
-    select t.*, exists (select from leat.views_alive) as alive into whole from total t;
+    select t.*, k.alive into whole from total t, known k;
 
     if not whole.all_gone then
         if not whole.alive then
@@ -545,14 +550,18 @@ language plpgsql set search_path = '' set enable_seqscan = off set jit = off as 
 declare
     now_   timestamptz := clock_timestamp();
     purged bigint;
+    lanes  text[];
     keys   text[];
 begin
     perform leat.need_views();
     perform leat.fence();
-    perform from leat.lanes l where l.channel_id = queue order by l.routing_key for update;
+    -- Keys that come from here on keep what they have: nobody takes the runs of a
+    -- lane that he has not locked.
+    lanes := array(select l.routing_key from leat.lanes l where l.channel_id = queue order by l.routing_key for update);
     with gone as (
         delete from leat.queue_runs r
         where r.channel_id = queue and r.state <= 1
+          and (not r.fifo or r.routing_key in (select u.key from unnest(lanes) u (key)))
         returning r.ids, r.routing_key
     ), listed as (
         select i.id, (row_number() over (order by i.id) - 1) / 10000 as chunk

@@ -39,11 +39,11 @@ begin
             head_id = case when f.in_flight > 0 then f.head_id else coalesce(f.first_id, 9223372036854775807) end
         from freed f
         where l.ctid = f.tid
-        returning l.ctid as tid, l.head_id
+        returning l.ctid as tid, l.head_id, l.in_flight
     )
     select array_agg(u.tid) into parked
     from updated u
-    where u.head_id = 9223372036854775807;
+    where u.head_id = 9223372036854775807 and u.in_flight = 0; -- one that was claimed while parked is not empty
 
     -- An empty lane may go only while its append lock is ours, and if it is still
     -- empty in a statement after that; otherwise it stays parked behind the

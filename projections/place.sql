@@ -30,6 +30,8 @@ create function leat.place(
     statuses     smallint[]
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
+declare
+    islands bigint[]; -- counts, along each key, the messages that differ in times from the one before
 begin
     -- The usual batch is alike but for its payloads.
     if channels[1] = all (channels) and routing_keys[1] = all (routing_keys)
@@ -39,6 +41,21 @@ begin
         select channels[1], channels[1] = any (coalesce(fifos, '{}')), ids[n], 0, 9, routing_keys[1], ids[n:n + 199]
         from generate_series(1, cardinality(ids), 200) n;
     else
+    if fifos is not null and num_nonnulls(delays, due_ats, ttls, expires_ats) > 0 then
+        -- Runs of a FIFO key never overlap.
+        select array_agg(i.island order by i.n) into islands
+        from (
+            select t.n, count(*) filter (where t.times is distinct from t.before)
+                over (partition by t.channel, t.key order by t.n) as island
+            from (
+                select u.n, u.channel, u.key, array[u.delay::text, u.due::text, u.ttl::text, u.expires::text] as times,
+                    lag(array[u.delay::text, u.due::text, u.ttl::text, u.expires::text])
+                        over (partition by u.channel, u.key order by u.n) as before
+                from unnest(channels, routing_keys, delays, due_ats, ttls, expires_ats) with ordinality
+                    u (channel, key, delay, due, ttl, expires, n)
+            ) t
+        ) i;
+    end if;
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
     select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
         m.due, m.expires, array_agg(m.id order by m.id)
@@ -46,15 +63,15 @@ begin
         select u.id, u.channel, u.key, 9 - coalesce(u.priority, 0) as rank,
             case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
             coalesce(u.expires_at, now_ + u.ttl) as expires,
-            (u.n - 1) / 200 as chunk
+            (u.n - 1) / 200 as chunk, u.island
         from (
             select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(priorities) as priority,
                 unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
-                unnest(statuses) as status, generate_subscripts(ids, 1) as n
+                unnest(statuses) as status, unnest(islands) as island, generate_subscripts(ids, 1) as n
         ) u
         where coalesce(u.status, 0) = 0
     ) m
-    group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk;
+    group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk, m.island;
     end if;
 
     if fifos is not null then
@@ -100,7 +117,8 @@ begin
             held := held || waiting.locks;
             continue;
         end if;
-        -- Due times stay as they were asked for: a past one is due at the next sweep.
+        -- Due times stay as they were asked for: one that has passed is due at the next
+        -- sweep. One that had passed at the publish is none, as in leat.fold().
         perform leat.place('-infinity', e.ids, e.channels, e.fifos, e.keys, e.priorities, null, e.dues, null, e.expires, null)
         from (
             select array_agg(e.position order by e.position) as ids,
@@ -108,7 +126,7 @@ begin
                 array_agg(e.channel_id) filter (where c.mode = 'fifo') as fifos,
                 array_agg(e.routing_key order by e.position) as keys,
                 array_agg(coalesce(e.priority, 0::smallint) order by e.position) as priorities,
-                array_agg(e.due_at order by e.position) as dues,
+                array_agg(case when e.due_at > e.at then e.due_at end order by e.position) as dues,
                 array_agg(e.expires_at order by e.position) as expires
             from leat.events e
             join leat.channels c on c.id = e.channel_id and c.deleted_at is null
