@@ -3,6 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -63,8 +64,8 @@ func (b *Broker) newAcker() *coalescer[settlement, acked] {
 		size:      func(s settlement) (int, int) { return len(s.receipts), 0 },
 		run: func(batch []settlement) ([]acked, error) {
 			done, err := b.ackBatch(batch)
-			if eventstore.Unreachable(err) {
-				done, err = b.ackBatch(batch) // twice is no harm
+			if eventstore.Unreachable(err) || errors.Is(err, &eventstore.Error{Code: eventstore.Busy}) {
+				done, err = b.ackBatch(batch) // twice is no harm, and of a deadlock nothing was done
 			}
 			return done, err
 		},
