@@ -97,7 +97,13 @@ begin
         raise exception 'channel % holds % messages', name, held using errcode = 'LE005';
     end if;
     perform leat.append('channel.deleted', channel.id, actor, null, jsonb_build_object('messages', held));
-    delete from leat.queue_runs r where r.channel_id = channel.id;
+    -- Lanes before runs, as everywhere. Whoever has a run in hand right now is waited
+    -- for, and may leave new ones that only another look finds.
+    perform from leat.lanes l where l.channel_id = channel.id order by l.routing_key for update;
+    loop
+        delete from leat.queue_runs r where r.channel_id = channel.id;
+        exit when not found;
+    end loop;
     delete from leat.lanes l where l.channel_id = channel.id;
     delete from leat.dedup d where d.channel_id = channel.id;
     update leat.channels c set deleted_at = clock_timestamp() where c.id = channel.id;

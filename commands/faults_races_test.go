@@ -113,3 +113,17 @@ func TestACheckpointMissesNoPublish(t *testing.T) {
 	texts(t, pool, `select leat.lose_views()::text`)
 	require.Equal(t, []string{"1"}, texts(t, pool, `select leat.rebuild_views()::text`))
 }
+
+// A claim that splits a run while its queue is deleted by force leaves nothing behind.
+func TestDeleteWaitsForAClaim(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", "standard", commands.PolicyPatch{})
+	b.publishTexts("q", "k", "1", "2", "3", "4", "5")
+	open := begin(t, b.pool, `select leat.poll('q', 2)`)
+	deleted := blocked(t, b.pool, `select leat.delete_channel($$q$$, true, null)`)
+	require.NoError(t, open.Commit(ctx))
+	require.NoError(t, <-deleted)
+	require.Equal(t, []string{"0"}, texts(t, b.pool, `select count(*)::text from leat.queue_runs`))
+	b.verify()
+}
