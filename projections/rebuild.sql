@@ -18,26 +18,29 @@ begin
     with placed as (
         delete from leat.unplaced
     ), folded as (
-        -- A new island wherever something differs from the message before it:
-        -- runs of a key never overlap.
-        select f.*, row_number() over (partition by f.channel_id, f.routing_key, f.rank order by f.id)
-            - row_number() over (partition by f.channel_id, f.routing_key, f.rank, f.state, f.deliveries, f.delivery, f.due_at,
-                f.expires_at, f.owner, f.reason, f.died_at order by f.id) as island
+        -- An island begins wherever something differs from the message before it in
+        -- its key: runs of a key never overlap.
+        select f.*, row_number() over w as n,
+            (f.state, f.deliveries, f.delivery, f.due_at, f.expires_at, f.owner, f.reason, f.died_at)
+                is distinct from (lag(f.state) over w, lag(f.deliveries) over w, lag(f.delivery) over w, lag(f.due_at) over w,
+                    lag(f.expires_at) over w, lag(f.owner) over w, lag(f.reason) over w, lag(f.died_at) over w) as begins
         from leat.fold(count => true) f
+        window w as (partition by f.channel_id, f.routing_key, f.rank order by f.id)
     ), numbered as (
-        select n.*, (row_number() over (partition by n.channel_id, n.routing_key, n.rank, n.state, n.deliveries, n.delivery,
-            n.due_at, n.expires_at, n.owner, n.reason, n.died_at, n.island order by n.id) - 1) / 200 as chunk
-        from folded n
+        select f.*, max(case when f.begins then f.n end) over w as island
+        from folded f
+        window w as (partition by f.channel_id, f.routing_key, f.rank order by f.id)
     ), filled as (
-        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, delivery, due_at,
-            expires_at, owner, reason, died_at, ids)
-        select n.channel_id, n.fifo, min(n.id),
+        -- min() of what is the same in all of an island.
+        insert into leat.queue_runs (channel_id, routing_key, rank, fifo, state, deliveries, delivery, due_at, expires_at,
+            owner, reason, died_at, first_id, ids)
+        select n.channel_id, n.routing_key, n.rank, bool_and(n.fifo),
             -- What came due meanwhile need not wait for a sweep.
-            case when n.state = 1 and n.due_at <= clock_timestamp() and not n.fifo then 0 else n.state end, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at,
-            n.expires_at, n.owner, n.reason, n.died_at, array_agg(n.id order by n.id)
+            case when min(n.state) = 1 and min(n.due_at) <= clock_timestamp() and not bool_and(n.fifo) then 0 else min(n.state) end,
+            min(n.deliveries), min(n.delivery), min(n.due_at), min(n.expires_at), min(n.owner), min(n.reason), min(n.died_at),
+            min(n.id), array_agg(n.id order by n.id)
         from numbered n
-        group by n.channel_id, n.fifo, n.state, n.rank, n.routing_key, n.deliveries, n.delivery, n.due_at, n.expires_at,
-            n.owner, n.reason, n.died_at, n.island, n.chunk
+        group by n.channel_id, n.routing_key, n.rank, n.island, (n.n - n.island) / 200
         returning cardinality(ids) as size
     )
     select coalesce(sum(f.size), 0) into held from filled f;
