@@ -41,37 +41,37 @@ begin
         select channels[1], channels[1] = any (coalesce(fifos, '{}')), ids[n], 0, 9, routing_keys[1], ids[n:n + 199]
         from generate_series(1, cardinality(ids), 200) n;
     else
-    if fifos is not null and num_nonnulls(delays, due_ats, ttls, expires_ats) > 0 then
-        -- Runs of a FIFO key never overlap.
-        select array_agg(i.island order by i.n) into islands
-        from (
-            select t.n, count(*) filter (where t.times is distinct from t.before)
-                over (partition by t.channel, t.key order by t.n) as island
+        if fifos is not null and num_nonnulls(delays, due_ats, ttls, expires_ats) > 0 then
+            -- Runs of a FIFO key never overlap.
+            select array_agg(i.island order by i.n) into islands
             from (
-                select u.n, u.channel, u.key, array[u.delay::text, u.due::text, u.ttl::text, u.expires::text] as times,
-                    lag(array[u.delay::text, u.due::text, u.ttl::text, u.expires::text])
-                        over (partition by u.channel, u.key order by u.n) as before
-                from unnest(channels, routing_keys, delays, due_ats, ttls, expires_ats) with ordinality
-                    u (channel, key, delay, due, ttl, expires, n)
-            ) t
-        ) i;
-    end if;
-    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
-    select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
-        m.due, m.expires, array_agg(m.id order by m.id)
-    from (
-        select u.id, u.channel, u.key, 9 - coalesce(u.priority, 0) as rank,
-            case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
-            coalesce(u.expires_at, now_ + u.ttl) as expires,
-            (u.n - 1) / 200 as chunk, u.island
+                select t.n, count(*) filter (where t.times is distinct from t.before)
+                    over (partition by t.channel, t.key order by t.n) as island
+                from (
+                    select u.n, u.channel, u.key, array[u.delay::text, u.due::text, u.ttl::text, u.expires::text] as times,
+                        lag(array[u.delay::text, u.due::text, u.ttl::text, u.expires::text])
+                            over (partition by u.channel, u.key order by u.n) as before
+                    from unnest(channels, routing_keys, delays, due_ats, ttls, expires_ats) with ordinality
+                        u (channel, key, delay, due, ttl, expires, n)
+                ) t
+            ) i;
+        end if;
+        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, due_at, expires_at, ids)
+        select m.channel, m.channel = any (coalesce(fifos, '{}')), min(m.id), (m.due is not null)::integer, m.rank, m.key,
+            m.due, m.expires, array_agg(m.id order by m.id)
         from (
-            select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(priorities) as priority,
-                unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
-                unnest(statuses) as status, unnest(islands) as island, generate_subscripts(ids, 1) as n
-        ) u
-        where coalesce(u.status, 0) = 0
-    ) m
-    group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk, m.island;
+            select u.id, u.channel, u.key, 9 - coalesce(u.priority, 0) as rank,
+                case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
+                coalesce(u.expires_at, now_ + u.ttl) as expires,
+                (u.n - 1) / 200 as chunk, u.island
+            from (
+                select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(priorities) as priority,
+                    unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
+                    unnest(statuses) as status, unnest(islands) as island, generate_subscripts(ids, 1) as n
+            ) u
+            where coalesce(u.status, 0) = 0
+        ) m
+        group by m.channel, m.key, m.rank, m.due, m.expires, m.chunk, m.island;
     end if;
 
     if fifos is not null then
