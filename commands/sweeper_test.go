@@ -37,6 +37,25 @@ func texts(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
 	return found
 }
 
+// From SQL, receipts may come in any order, doubled, of several deliveries, or not at all.
+func TestAckFromSQL(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	exec(t, pool, `select leat.declare_channel('q', 'queue', 'standard', '{}', 'test')`)
+	exec(t, pool, `select leat.publish_batch('q', array['1', '2', '3', '4', '5']::bytea[])`)
+	first := texts(t, pool, `select receipt from leat.poll('q', 2)`)
+	second := texts(t, pool, `select receipt from leat.poll('q', 3)`)
+
+	require.Empty(t, texts(t, pool, `select result from leat.ack('q', '{}')`))
+	given := []string{second[1], first[0], "1:1", second[0], second[1], first[1]}
+	require.Equal(t, given, texts(t, pool, `select receipt from leat.ack('q', $1)`, given))
+	require.Equal(t, []string{"acked"}, texts(t, pool, `select distinct result from leat.ack('q', $1)`, append(first, second[:2]...)))
+	require.Equal(t, []string{"in_flight:1"}, texts(t, pool, `select state || ':' || count(*) from leat.queue_messages group by state`))
+	require.Equal(t, []string{"4"}, texts(t, pool, `
+		select count(distinct i.id)::text from leat.events e, unnest(e.message_ids) i (id) where e.kind = 'message.acked'`))
+	require.Empty(t, texts(t, pool, `select v.message_id::text from leat.verify_views() v`))
+}
+
 // eventually runs a real sweeper until the query answers want.
 func eventually(t *testing.T, pool *pgxpool.Pool, want, sql string) {
 	t.Helper()

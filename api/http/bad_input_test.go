@@ -10,7 +10,7 @@ import (
 	"leat/eventstore"
 )
 
-// G8: whatever comes in that is not right is a 4xx with code, field and index,
+// G8, FS6: whatever comes in that is not right is a 4xx with code, field and index,
 // and nothing of it is stored.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
