@@ -25,7 +25,7 @@ func (b *Broker) Ack(ctx context.Context, req SettleRequest) (SettleResult, erro
 	if err != nil {
 		return SettleResult{}, err
 	}
-	done, err := b.acks.submit(ctx, s)
+	done, err := b.ack(ctx, s)
 	if err != nil {
 		return SettleResult{}, err
 	}
@@ -42,71 +42,75 @@ func (b *Broker) AckTx(ctx context.Context, tx pgx.Tx, req SettleRequest) (Settl
 	if err != nil {
 		return SettleResult{}, err
 	}
-	done, err := ackMany(ctx, tx, []settlement{s})
-	if err != nil {
+	job := &ackJob{settlement: s}
+	if err := run(ctx, tx, ackAll([]*ackJob{job}, true)); err != nil {
 		return SettleResult{}, err
 	}
-	return s.result(ctx, tx, done[0].statuses, done[0].position, fateAcked)
+	return s.result(ctx, tx, job.statuses, job.position, fateAcked)
 }
 
-// acked is what one transaction did with a settlement.
-type acked struct {
+// ack sends a settlement until it is done. Twice is no harm.
+func (b *Broker) ack(ctx context.Context, s settlement) (*ackJob, error) {
+	job := &ackJob{settlement: s}
+	err := b.rounds.submit(ctx, job)
+	if errors.Is(err, &eventstore.Error{Code: eventstore.Busy}) || eventstore.Unreachable(err) {
+		err = b.heldAcks.submit(ctx, job)
+	}
+	return job, err
+}
+
+// ackJob is a settlement on its way, and what one transaction did with it.
+type ackJob struct {
+	settlement
 	statuses []status
 	position eventstore.Position
 }
 
-func (b *Broker) newAcker() *coalescer[settlement, acked] {
-	return &coalescer[settlement, acked]{
-		flights:   ackFlights,
+func (a *ackJob) size() (items, weight int) { return len(a.receipts), 0 }
+
+// newHeldAcker is for acks that had to wait for a lock: they wait in their own
+// transactions, for as long as it takes.
+func (b *Broker) newHeldAcker() *coalescer[*ackJob] {
+	return &coalescer[*ackJob]{
+		flights:   heldFlights,
 		worth:     batchWorth,
-		maxItems:  batchReceipts,
+		maxItems:  batchItems,
 		maxWeight: batchBytes,
-		size:      func(s settlement) (int, int) { return len(s.receipts), 0 },
-		run: func(batch []settlement) ([]acked, error) {
-			done, err := b.ackBatch(batch)
-			if eventstore.Unreachable(err) || errors.Is(err, &eventstore.Error{Code: eventstore.Busy}) {
-				done, err = b.ackBatch(batch) // twice is no harm, and of a deadlock nothing was done
-			}
-			return done, err
+		run: func(jobs []*ackJob) error {
+			ctx, cancel := batchContext()
+			defer cancel()
+			return run(ctx, b.cfg.Pool, ackAll(jobs, true))
 		},
 		separable: separable,
 	}
 }
 
-func (b *Broker) ackBatch(batch []settlement) ([]acked, error) {
-	ctx, cancel := batchContext()
-	defer cancel()
-	return ackMany(ctx, b.cfg.Pool, batch)
-}
-
 // The sequence is read after the function has drawn the positions of its events.
 const ackSQL = `-- commands.ack
 select a.statuses, (select s.last_value from leat.position_seq s)
-from leat.ack_many($1, $2, $3, $4, $5, $6) a (statuses)`
+from leat.ack_many($1, $2, $3, $4, $5, $6, $7) a (statuses)`
 
-// ackMany acks the receipts of several settlements in one transaction.
-func ackMany(ctx context.Context, db querier, batch []settlement) ([]acked, error) {
-	order := ackOrder(batch)
-	c := newAckColumns(batch, order)
+// ackAll acks the receipts of several settlements.
+func ackAll(jobs []*ackJob, wait bool) statement {
+	order := ackOrder(jobs)
+	c := newAckColumns(jobs, order)
 	var (
 		statuses []status
 		position eventstore.Position
 	)
-	err := queryRow(ctx, db, ackSQL, []any{c.channels, c.actors, c.deliveries, c.starts, c.messages, c.fifo}, &statuses, &position)
-	if err != nil {
-		return nil, err
-	}
-	if statuses != nil && len(statuses) != len(order) {
-		return nil, fmt.Errorf("ack %d receipts: got %d statuses", len(order), len(statuses))
-	}
-	done := make([]acked, len(batch))
-	for i, s := range batch {
-		done[i] = acked{statuses: make([]status, len(s.receipts)), position: position}
-	}
-	for i, status := range statuses {
-		done[order[i].settlement].statuses[order[i].receipt] = status
-	}
-	return done, nil
+	ack := oneRow(ackSQL, []any{c.channels, c.actors, c.deliveries, c.starts, c.messages, c.fifo, wait}, &statuses, &position)
+	return ack.then(func() error {
+		if statuses != nil && len(statuses) != len(order) {
+			return fmt.Errorf("ack %d receipts: got %d statuses", len(order), len(statuses))
+		}
+		for _, job := range jobs {
+			job.statuses, job.position = make([]status, len(job.receipts)), position
+		}
+		for i, status := range statuses {
+			jobs[order[i].settlement].statuses[order[i].receipt] = status
+		}
+		return nil
+	})
 }
 
 // place is where a receipt stands in a batch.
@@ -114,7 +118,7 @@ type place struct{ settlement, receipt int }
 
 // ackOrder puts the receipts of a batch in the order of leat.ack_many: by
 // channel, actor, delivery and message.
-func ackOrder(batch []settlement) []place {
+func ackOrder(batch []*ackJob) []place {
 	var order []place
 	for i, s := range batch {
 		for j := range s.receipts {
@@ -122,7 +126,7 @@ func ackOrder(batch []settlement) []place {
 		}
 	}
 	compare := func(a, b place) int {
-		s, t := &batch[a.settlement], &batch[b.settlement]
+		s, t := batch[a.settlement], batch[b.settlement]
 		r, u := s.receipts[a.receipt], t.receipts[b.receipt]
 		return cmp.Or(
 			cmp.Compare(s.channel.id, t.channel.id),
@@ -146,11 +150,11 @@ type ackColumns struct {
 	fifo       bool // some channels are
 }
 
-func newAckColumns(batch []settlement, order []place) *ackColumns {
+func newAckColumns(batch []*ackJob, order []place) *ackColumns {
 	c := &ackColumns{messages: make([]int64, 0, len(order))}
-	var last *settlement
+	var last *ackJob
 	for _, p := range order {
-		s := &batch[p.settlement]
+		s := batch[p.settlement]
 		receipt := s.receipts[p.receipt]
 		if last == nil || s.channel.id != last.channel.id || s.actor != last.actor ||
 			int64(receipt.Delivery) != c.deliveries[len(c.deliveries)-1] {

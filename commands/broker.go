@@ -30,11 +30,12 @@ type Config struct {
 type Broker struct {
 	cfg      Config
 	channels channelCache
-	standard *coalescer[*publication, publishAnswer] // publishes to standard queues
-	fifo     *coalescer[*publication, publishAnswer] // publishes to FIFO queues
-	held     *coalescer[*publication, publishAnswer] // publishes that had to wait for a lock
-	acks     *coalescer[settlement, acked]
-	claims   chan struct{} // one slot per claim, so that polls leave connections to the rest
+	standard *coalescer[*publishJob] // publishes to standard queues
+	fifo     *coalescer[*publishJob] // publishes to FIFO queues
+	held     *coalescer[*publishJob] // publishes that had to wait for a lock
+	rounds   *coalescer[job]         // acks and short claims
+	heldAcks *coalescer[*ackJob]     // acks that had to wait for a lock
+	claims   chan struct{}           // one slot per claim by itself, so that polls leave connections to the rest
 
 	mu          sync.Mutex
 	running     int // commands under way
@@ -50,17 +51,16 @@ type Broker struct {
 const (
 	standardFlights = 2
 	fifoFlights     = 1
+	roundFlights    = 2
 	heldFlights     = 2
-	ackFlights      = 2
 )
 
 // Bounds of a batch, and the time after which it counts as lost.
 const (
-	batchWorth    = 100 // messages or receipts that pay for a commit of their own
-	batchMessages = 5000
-	batchReceipts = 10_000
-	batchBytes    = 8 << 20
-	batchTimeout  = 30 * time.Second
+	batchWorth   = 100 // messages or receipts that pay for a commit of their own
+	batchItems   = 5000
+	batchBytes   = 8 << 20
+	batchTimeout = 30 * time.Second
 )
 
 // New makes a broker. It does not touch the database.
@@ -80,10 +80,11 @@ func New(cfg Config) *Broker {
 		dispatchers: map[eventstore.ChannelID]*dispatcher{},
 		stopping:    make(chan struct{}),
 	}
-	b.standard = b.newPublisher(standardFlights, batchMessages)
-	b.fifo = b.newPublisher(fifoFlights, batchMessages)
+	b.standard = b.newPublisher(standardFlights, batchItems)
+	b.fifo = b.newPublisher(fifoFlights, batchItems)
 	b.held = b.newPublisher(heldFlights, 1)
-	b.acks = b.newAcker()
+	b.rounds = b.newRounds()
+	b.heldAcks = b.newHeldAcker()
 	return b
 }
 

@@ -14,21 +14,32 @@ import (
 	"leat/eventstore"
 )
 
+// claimJob is a claim of messages for several waiters, in their order, on its
+// way. Waiters that filter come alone.
+type claimJob struct {
+	channel channel
+	waiters []*waiter
+	from    *bounds // nil: a full scan
+	likely  int     // how many messages it will find
+}
+
+func (c *claimJob) size() (items, weight int) { return c.likely, 0 }
+
 const claimSQL = `-- commands.claim
 select c.request, c.delivery, c.lease_until, c.message_ids, c.keys, c.priorities, c.attempts, c.published_ats,
     c.content_types, c.headers, c.payloads
-from leat.claim($1, $2, $3, $4, $5, $6) c`
+from leat.claim($1, $2, $3, $4, $5, $6, $7) c`
 
-// claim takes messages for several waiters, in their order, and gives them to
-// their deliveries. Waiters that filter must come alone.
-func claim(ctx context.Context, db querier, ch channel, waiters []*waiter, from *bounds) error {
+// claim gives messages to the waiters' deliveries, until conclude without their
+// contents if they are large.
+func (c *claimJob) claim(durable bool) statement {
 	var (
-		n         = len(waiters)
+		n         = len(c.waiters)
 		wants     = make([]int32, n)
 		leases    = make(pgtype.FlatArray[pgtype.Interval], n)
 		consumers = make(pgtype.FlatArray[pgtype.Text], n)
 	)
-	for i, w := range waiters {
+	for i, w := range c.waiters {
 		wants[i] = int32(w.req.Max)
 		if w.req.Lease > 0 {
 			leases[i] = span(w.req.Lease)
@@ -38,19 +49,24 @@ func claim(ctx context.Context, db querier, ch channel, waiters []*waiter, from 
 		}
 	}
 	var keys []string // nil, and so null, is any
-	if waiters[0].filters() {
-		keys = waiters[0].req.RoutingKeys
+	if c.waiters[0].filters() {
+		keys = c.waiters[0].req.RoutingKeys
 	}
-	rows, err := db.Query(ctx, claimSQL, ch.id, wants, leases, consumers, keys, from.array())
+	return statement{
+		sql:  claimSQL,
+		args: []any{c.channel.id, wants, leases, consumers, keys, c.from.array(), durable},
+		read: c.scan,
+	}
+}
+
+// conclude comes after the commit. With an error, there are no deliveries: what
+// was read so far is lost, to a rollback or until the lease ends.
+func (c *claimJob) conclude(ctx context.Context, db querier, err error) error {
+	if err == nil {
+		err = readContents(ctx, db, c.waiters)
+	}
 	if err != nil {
-		return eventstore.FromPg(err)
-	}
-	if err = scanClaim(rows, ch, waiters); err == nil {
-		err = readContents(ctx, db, waiters)
-	}
-	if err != nil {
-		// What was read so far is lost: to a rolled back statement, or until the lease ends.
-		for _, w := range waiters {
+		for _, w := range c.waiters {
 			w.deliveries = nil
 		}
 	}
@@ -74,20 +90,20 @@ type claimed struct {
 	payloads     [][]byte // nil: too large to come along
 }
 
-func scanClaim(rows pgx.Rows, ch channel, waiters []*waiter) error {
+func (c *claimJob) scan(rows pgx.Rows) error {
 	var (
 		request int
-		c       claimed
+		row     claimed
 	)
 	targets := []any{
-		&request, &c.delivery, &c.leaseUntil, &c.ids, &c.keys, &c.priorities, &c.attempts, &c.publishedAts,
-		&c.contentTypes, &c.headers, &c.payloads,
+		&request, &row.delivery, &row.leaseUntil, &row.ids, &row.keys, &row.priorities, &row.attempts, &row.publishedAts,
+		&row.contentTypes, &row.headers, &row.payloads,
 	}
 	_, err := pgx.ForEachRow(rows, targets, func() error {
-		if request < 1 || request > len(waiters) {
-			return fmt.Errorf("claim from %s: request %d of %d", ch.name, request, len(waiters))
+		if request < 1 || request > len(c.waiters) {
+			return fmt.Errorf("claim from %s: request %d of %d", c.channel.name, request, len(c.waiters))
 		}
-		waiters[request-1].deliveries = c.deliveries(ch)
+		c.waiters[request-1].deliveries = row.deliveries(c.channel)
 		return nil
 	})
 	return err

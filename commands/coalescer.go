@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,22 +13,20 @@ import (
 // to the bounds. So a lone request leaves at once, and the batches grow with the
 // load. A second batch leaves beside the first only if it is worth a commit of
 // its own, since small ones are better off together, or if the first is held up.
-type coalescer[Req, Res any] struct {
+type coalescer[J job] struct {
 	// flights is how many batches may be on their way at once, the further ones
 	// with at least so many items.
 	flights, worth int
 	// maxItems and maxWeight bound a batch of several requests.
 	maxItems, maxWeight int
-	// size says how many items and bytes a request has.
-	size func(Req) (items, weight int)
-	// run does a batch in one transaction and answers one result per request.
-	run func([]Req) ([]Res, error)
+	// run does a batch in one transaction. Its jobs hold their answers after it.
+	run func([]J) error
 	// separable reports whether a batch that failed with an error did nothing and
 	// may have failed for one request's sake. Then each request runs alone.
 	separable func(error) bool
 
 	mu       sync.Mutex
-	queue    []*call[Req, Res]
+	queue    []*call[J]
 	items    int // in queue
 	flying   int
 	left     time.Time // when the last batch left
@@ -39,10 +36,15 @@ type coalescer[Req, Res any] struct {
 // overdue is a batch that waits for somebody's lock, most likely.
 const overdue = 20 * time.Millisecond
 
-// call is one request on its way.
-type call[Req, Res any] struct {
-	req   Req
-	res   Res
+// job is a request that can share a transaction.
+type job interface {
+	// size says how many items and bytes it has.
+	size() (items, weight int)
+}
+
+// call is one job on its way.
+type call[J job] struct {
+	job   J
 	err   error
 	done  chan struct{}
 	taken bool // by a batch; guarded by the coalescer's mu
@@ -51,15 +53,14 @@ type call[Req, Res any] struct {
 // submit answers the request after the commit of the batch that held it. When
 // the context ends first, a request that still waits is withdrawn; one that is
 // on its way is done all the same, only its answer is lost.
-func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) {
+func (c *coalescer[J]) submit(ctx context.Context, j J) error {
 	if err := ctx.Err(); err != nil {
-		var none Res
-		return none, err
+		return err
 	}
-	mine := &call[Req, Res]{req: req, done: make(chan struct{})}
+	mine := &call[J]{job: j, done: make(chan struct{})}
 	c.mu.Lock()
 	c.queue = append(c.queue, mine)
-	c.items += c.itemsOf(req)
+	c.items += items(j)
 	if c.flying == 0 || (c.flying < c.flights && (c.items >= c.worth || time.Since(c.left) > overdue)) {
 		c.flying++
 		go c.fly()
@@ -69,15 +70,14 @@ func (c *coalescer[Req, Res]) submit(ctx context.Context, req Req) (Res, error) 
 
 	select {
 	case <-mine.done:
-		return mine.res, mine.err
+		return mine.err
 	case <-ctx.Done():
 		c.withdraw(mine)
-		var none Res
-		return none, ctx.Err()
+		return ctx.Err()
 	}
 }
 
-func (c *coalescer[Req, Res]) withdraw(mine *call[Req, Res]) {
+func (c *coalescer[J]) withdraw(mine *call[J]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if mine.taken {
@@ -85,17 +85,17 @@ func (c *coalescer[Req, Res]) withdraw(mine *call[Req, Res]) {
 	}
 	if i := slices.Index(c.queue, mine); i >= 0 {
 		c.queue = slices.Delete(c.queue, i, i+1)
-		c.items -= c.itemsOf(mine.req)
+		c.items -= items(mine.job)
 	}
 }
 
-func (c *coalescer[Req, Res]) itemsOf(req Req) int {
-	items, _ := c.size(req)
-	return items
+func items(j job) int {
+	n, _ := j.size()
+	return n
 }
 
 // fly does batch after batch until nothing waits.
-func (c *coalescer[Req, Res]) fly() {
+func (c *coalescer[J]) fly() {
 	for {
 		c.gather()
 		batch := c.take()
@@ -108,14 +108,14 @@ func (c *coalescer[Req, Res]) fly() {
 	}
 }
 
-func (c *coalescer[Req, Res]) landed(calls int, took time.Duration) {
+func (c *coalescer[J]) landed(calls int, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gatherer.done(calls, took)
 }
 
 // gather waits a moment for those who were in the last batch to ask again.
-func (c *coalescer[Req, Res]) gather() {
+func (c *coalescer[J]) gather() {
 	runtime.Gosched()
 	c.mu.Lock()
 	wait := c.gatherer.wait(len(c.queue), c.items >= c.worth)
@@ -124,13 +124,13 @@ func (c *coalescer[Req, Res]) gather() {
 }
 
 // take removes the next batch from the queue; without one, the flight is over.
-func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
+func (c *coalescer[J]) take() []*call[J] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gatherer.begin()
 	n, items, weight := 0, 0, 0
 	for n < len(c.queue) {
-		i, w := c.size(c.queue[n].req)
+		i, w := c.queue[n].job.size()
 		if n > 0 && (items+i > c.maxItems || weight+w > c.maxWeight) {
 			break
 		}
@@ -152,13 +152,13 @@ func (c *coalescer[Req, Res]) take() []*call[Req, Res] {
 }
 
 // do runs a batch, and its requests one by one if one of them spoiled it.
-func (c *coalescer[Req, Res]) do(batch []*call[Req, Res]) {
+func (c *coalescer[J]) do(batch []*call[J]) {
 	err := c.runOnce(batch)
 	switch {
 	case err == nil:
 	case len(batch) > 1 && c.separable(err):
 		for _, one := range batch {
-			if err := c.runOnce([]*call[Req, Res]{one}); err != nil {
+			if err := c.runOnce([]*call[J]{one}); err != nil {
 				one.fail(err)
 			}
 		}
@@ -170,28 +170,21 @@ func (c *coalescer[Req, Res]) do(batch []*call[Req, Res]) {
 }
 
 // runOnce runs calls together and answers them, unless it fails.
-func (c *coalescer[Req, Res]) runOnce(calls []*call[Req, Res]) error {
-	requests := make([]Req, len(calls))
+func (c *coalescer[J]) runOnce(calls []*call[J]) error {
+	jobs := make([]J, len(calls))
 	for i, one := range calls {
-		requests[i] = one.req
+		jobs[i] = one.job
 	}
-	results, err := c.run(requests)
-	if err != nil {
+	if err := c.run(jobs); err != nil {
 		return err
 	}
-	if len(results) != len(calls) {
-		return errResults
-	}
-	for i, one := range calls {
-		one.res = results[i]
+	for _, one := range calls {
 		close(one.done)
 	}
 	return nil
 }
 
-var errResults = errors.New("a batch has not one result per request")
-
-func (c *call[Req, Res]) fail(err error) {
+func (c *call[J]) fail(err error) {
 	c.err = err
 	close(c.done)
 }

@@ -30,9 +30,10 @@ type dispatcher struct {
 	gatherer gatherer
 
 	// Of the running goroutine.
-	from  bounds
-	full  pacer
-	short bool // the last claim was bounded and found too little
+	from   bounds
+	full   pacer
+	short  bool // the last claim was bounded and found too little
+	likely int  // messages that the last claim found
 }
 
 // pacer spaces out what is dear: it may take 1/20 of the time.
@@ -122,7 +123,7 @@ func (d *dispatcher) round() error {
 		if len(group) == 0 {
 			continue
 		}
-		err := d.claim(group, nil)
+		err := d.claimAlone(&claimJob{channel: d.channel, waiters: group})
 		if d.conclude(group, err); passes(err) {
 			d.conclude(filtering[i+1:], err)
 			return err
@@ -239,29 +240,46 @@ func (d *dispatcher) mustBeSure(line []*waiter) bool {
 
 // scan is one claim for waiters that take any message.
 func (d *dispatcher) scan(group []*waiter, full bool) error {
-	start := time.Now()
-	from := &d.from
+	job := &claimJob{channel: d.channel, waiters: group}
 	if full {
-		from = nil
-	}
-	if err := d.claim(group, from); err != nil {
-		return err
-	}
-	if full {
+		start := time.Now()
+		if err := d.claimAlone(job); err != nil {
+			return err
+		}
 		d.full.ran(start)
+	} else {
+		job.from, job.likely = &d.from, d.likely
+		if err := d.claimInRound(job); err != nil {
+			return err
+		}
+	}
+	d.likely = 0
+	for _, w := range group {
+		d.likely += len(w.deliveries)
 	}
 	d.from.follow(group, d.channel.fifo)
 	return nil
 }
 
-// claim runs one claim, when the broker has a connection to spare for it.
-func (d *dispatcher) claim(group []*waiter, from *bounds) error {
+// claimInRound runs a short claim.
+func (d *dispatcher) claimInRound(job *claimJob) error {
+	b := d.broker
+	err := b.rounds.submit(context.Background(), job)
+	ctx, cancel := batchContext()
+	defer cancel()
+	return job.conclude(ctx, b.cfg.Pool, err)
+}
+
+// claimAlone runs a claim that may take long, when the broker has a connection to
+// spare for it.
+func (d *dispatcher) claimAlone(job *claimJob) error {
 	b := d.broker
 	b.claims <- struct{}{}
 	defer func() { <-b.claims }()
 	ctx, cancel := context.WithTimeout(context.Background(), claimTimeout)
 	defer cancel()
-	return claim(ctx, b.cfg.Pool, d.channel, group, from)
+	err := run(ctx, b.cfg.Pool, job.claim(false))
+	return job.conclude(ctx, b.cfg.Pool, err)
 }
 
 // conclude ends an attempt for waiters: those that got something, that may not

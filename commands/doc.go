@@ -11,13 +11,17 @@
 //
 // # How it works
 //
-//	caller ─▶ validation ─▶ coalescer ─▶ one SQL call, one commit ─▶ answers
-//	poll   ─▶ dispatcher of the queue ─▶ one claim for all who wait
+//	publish ─▶ validation ─▶ coalescer ─▶ one SQL call, one commit ─▶ answers
+//	ack ─────▶ validation ─┐
+//	                       ├▶ coalescer ─▶ a round: acks and claims in one commit
+//	poll ────▶ dispatcher ─┘
 //
-// Publishes and acks that arrive while a batch is under way make the next one. A
-// lone caller never waits; callers that were answered together are given a moment
-// to be together again (gatherer.go). A batch that one member spoils is repeated
-// member by member. A poll that finds nothing waits for a wake-up, or a second.
+// What arrives while a batch is under way makes the next one. A lone caller never
+// waits; callers that were answered together are given a moment to be together
+// again (gatherer.go). A batch that one member spoils is repeated member by member,
+// and what has to wait for a lock then goes by itself. The dispatcher of a queue
+// claims for all who wait there; a poll that finds nothing waits for a wake-up, or
+// a second.
 //
 // # When things fail
 //
@@ -28,5 +32,5 @@
 // # Reading order
 //
 // channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, then broker.go,
-// coalescer.go, gatherer.go, dispatcher.go, sweeper.go.
+// coalescer.go, gatherer.go, rounds.go, dispatcher.go, sweeper.go.
 package commands

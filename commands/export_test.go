@@ -5,23 +5,23 @@ import (
 	"encoding/json"
 )
 
-// Coalescer is for tests without a database.
-type Coalescer[Req, Res any] struct{ c coalescer[Req, Res] }
+// Number is a job of one item.
+type Number int
 
-// NewCoalescer makes a coalescer whose requests are one item each.
-func NewCoalescer[Req, Res any](flights, worth, maxItems int, run func([]Req) ([]Res, error), separable func(error) bool) *Coalescer[Req, Res] {
-	return &Coalescer[Req, Res]{coalescer[Req, Res]{
-		flights: flights, worth: worth, maxItems: maxItems, maxWeight: 1 << 20,
-		size:      func(Req) (int, int) { return 1, 1 },
-		run:       run,
-		separable: separable,
+func (Number) size() (items, weight int) { return 1, 1 }
+
+// Coalescer is for tests without a database.
+type Coalescer struct{ c coalescer[Number] }
+
+// NewCoalescer makes a coalescer.
+func NewCoalescer(flights, worth, maxItems int, run func([]Number) error, separable func(error) bool) *Coalescer {
+	return &Coalescer{coalescer[Number]{
+		flights: flights, worth: worth, maxItems: maxItems, maxWeight: 1 << 20, run: run, separable: separable,
 	}}
 }
 
 // Submit is submit.
-func (c *Coalescer[Req, Res]) Submit(ctx context.Context, req Req) (Res, error) {
-	return c.c.submit(ctx, req)
-}
+func (c *Coalescer) Submit(ctx context.Context, n Number) error { return c.c.submit(ctx, n) }
 
 // CheckHeaders is checkHeaders.
 func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
@@ -29,8 +29,8 @@ func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		ackSQL, alterChannelSQL, claimSQL, commitModeSQL, contentsSQL, declareChannelSQL, deleteChannelSQL, extendSQL, fatesSQL,
-		findChannelSQL, nackSQL, publishSQL, purgeSQL, releaseSQL, setCommitModeSQL, sweepSQL,
+		ackSQL, alterChannelSQL, claimSQL, contentsSQL, declareChannelSQL, deleteChannelSQL, extendSQL, fatesSQL,
+		findChannelSQL, nackSQL, publishSQL, purgeSQL, releaseSQL, sweepSQL,
 	}
 }
 

@@ -107,12 +107,6 @@ func (b *Broker) checkPoll(req *PollRequest) error {
 	return f.err()
 }
 
-const commitModeSQL = `-- commands.commitMode
-select current_setting('synchronous_commit')`
-
-const setCommitModeSQL = `-- commands.setCommitMode
-select set_config('synchronous_commit', $1, true)`
-
 // PollTx hands out what is ready now, in a transaction: the messages are the
 // caller's when it commits. It does not wait; Wait must be 0.
 func (b *Broker) PollTx(ctx context.Context, tx pgx.Tx, req PollRequest) ([]Delivery, error) {
@@ -128,14 +122,8 @@ func (b *Broker) PollTx(ctx context.Context, tx pgx.Tx, req PollRequest) ([]Deli
 	if err != nil {
 		return nil, err
 	}
-	// A claim by itself may commit asynchronously; what else the caller does may not.
-	var mode string
-	if err := queryRow(ctx, tx, commitModeSQL, nil, &mode); err != nil {
-		return nil, err
-	}
 	w := newWaiter(req, time.Time{})
-	if err := claim(ctx, tx, ch, []*waiter{w}, nil); err != nil {
-		return nil, err
-	}
-	return w.deliveries, queryRow(ctx, tx, setCommitModeSQL, []any{mode})
+	job := &claimJob{channel: ch, waiters: []*waiter{w}}
+	err = run(ctx, tx, job.claim(true))
+	return w.deliveries, job.conclude(ctx, tx, err)
 }

@@ -5,14 +5,16 @@
 -- leat.contents() reads: an array of large ones could outgrow any memory.
 -- from_ids, if given, are lower bounds by rank that let the scan pass over what
 -- is long gone while a held snapshot keeps it in the index; only a call without
--- them finds everything. Commits asynchronously: a lost delivery is a redelivery.
+-- them finds everything. Unless durable, the transaction commits asynchronously: a
+-- lost delivery is a redelivery. It has to be if anything else is in it.
 create function leat.claim(
     queue        integer,
     wants        integer[],
     leases       interval[],
     consumers    text[],
     routing_keys text[],
-    from_ids     bigint[]
+    from_ids     bigint[],
+    durable      boolean
 ) returns table (
     request       integer,
     delivery      bigint,
@@ -41,7 +43,9 @@ declare
     now_    timestamptz := clock_timestamp();
     drawn   bigint[];
 begin
-    perform set_config('synchronous_commit', 'off', true);
+    if not durable then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
     select c as channel, exists (select from leat.views_alive) as alive into known
     from leat.channels c
     where c.id = queue and c.deleted_at is null and c.kind = 'queue';

@@ -337,6 +337,8 @@ func TestTxTwins(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, got, 3)
 		var mode string
+		_, err = tx.Exec(ctx, "select leat.poll('q')")
+		require.NoError(t, err)
 		require.NoError(t, tx.QueryRow(ctx, "show synchronous_commit").Scan(&mode))
 		require.Equal(t, "on", mode)
 	})

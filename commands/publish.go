@@ -65,11 +65,11 @@ func (b *Broker) PublishTx(ctx context.Context, tx pgx.Tx, req PublishRequest) (
 		return PublishResult{}, err
 	}
 	if len(p.pending) > 0 {
-		answers, err := publishMany(ctx, tx, []*publication{p}, true)
-		if err != nil {
-			return PublishResult{}, err
+		job := &publishJob{publication: p}
+		if err := run(ctx, tx, publishAll([]*publishJob{job}, true)); err != nil {
+			return PublishResult{}, publishError(err)
 		}
-		p.settle(answers[0])
+		p.settle(job.answer)
 	}
 	return p.result()
 }
@@ -146,16 +146,17 @@ func (b *Broker) publish(ctx context.Context, p *publication) (PublishResult, er
 		way       = b.publisher(p)
 	)
 	for len(p.pending) > 0 {
-		answer, err := way.submit(ctx, p)
+		job := &publishJob{publication: p}
+		err := way.submit(ctx, job)
 		held := errors.Is(err, &eventstore.Error{Code: eventstore.Busy})
 		if err != nil && !held {
-			return PublishResult{}, err
+			return PublishResult{}, publishError(err)
 		}
 		if held {
 			way = b.held // not again into a batch that others wait for
 		} else {
-			p.settle(answer)
-			b.published(p, answer)
+			p.settle(job.answer)
+			b.published(p, job.answer)
 		}
 		if p.gone {
 			if refreshed {
@@ -184,7 +185,7 @@ func (b *Broker) publish(ctx context.Context, p *publication) (PublishResult, er
 }
 
 // publisher is the coalescer for a publication's channel.
-func (b *Broker) publisher(p *publication) *coalescer[*publication, publishAnswer] {
+func (b *Broker) publisher(p *publication) *coalescer[*publishJob] {
 	if p.channel.fifo {
 		return b.fifo
 	}

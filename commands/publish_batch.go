@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,17 +16,24 @@ const publishSQL = `-- commands.publish
 select p.ids, p.statuses
 from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p`
 
-func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publication, publishAnswer] {
-	return &coalescer[*publication, publishAnswer]{
+// publishJob is a publication on its way, and what one transaction did with it.
+type publishJob struct {
+	*publication
+	answer publishAnswer
+}
+
+func (p *publishJob) size() (items, weight int) { return p.items, p.weight }
+
+func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publishJob] {
+	return &coalescer[*publishJob]{
 		flights:   flights,
 		worth:     batchWorth,
 		maxItems:  maxItems,
 		maxWeight: batchBytes,
-		size:      func(p *publication) (int, int) { return p.items, p.weight },
-		run: func(batch []*publication) ([]publishAnswer, error) {
+		run: func(jobs []*publishJob) error {
 			ctx, cancel := batchContext()
 			defer cancel()
-			return publishMany(ctx, b.cfg.Pool, batch, false)
+			return run(ctx, b.cfg.Pool, publishAll(jobs, false))
 		},
 		separable: separable,
 	}
@@ -40,26 +46,22 @@ func separable(err error) bool {
 	return ok && !eventstore.Unreachable(err) && !errors.Is(err, &eventstore.Error{Code: eventstore.ViewsRebuilding})
 }
 
-// publishMany stores the pending messages of several publications in one
-// transaction, and answers each.
-func publishMany(ctx context.Context, db querier, batch []*publication, wait bool) ([]publishAnswer, error) {
-	c := newPublishColumns(batch)
+// publishAll stores the pending messages of several publications.
+func publishAll(jobs []*publishJob, wait bool) statement {
+	c := newPublishColumns(jobs)
 	var (
 		ids      []eventstore.MessageID
 		statuses []publishStatus
 	)
-	err := queryRow(ctx, db, publishSQL, c.args(wait), &ids, &statuses)
-	if err != nil {
-		return nil, publishError(err)
-	}
-	if len(ids) != len(c.requests) || (statuses != nil && len(statuses) != len(ids)) {
-		return nil, fmt.Errorf("publish %d messages: got %d ids", len(c.requests), len(ids))
-	}
-	answers := make([]publishAnswer, len(batch))
-	for i, p := range batch {
-		answers[i], ids, statuses = cut(len(p.pending), ids, statuses)
-	}
-	return answers, nil
+	return oneRow(publishSQL, c.args(wait), &ids, &statuses).then(func() error {
+		if len(ids) != len(c.requests) || (statuses != nil && len(statuses) != len(ids)) {
+			return fmt.Errorf("publish %d messages: got %d ids", len(c.requests), len(ids))
+		}
+		for _, p := range jobs {
+			p.answer, ids, statuses = cut(len(p.pending), ids, statuses)
+		}
+		return nil
+	})
 }
 
 // cut takes the first n messages as one answer, and leaves the rest.
@@ -116,9 +118,9 @@ type publishColumns struct {
 	dedupIDs, actors   pgtype.FlatArray[pgtype.Text]
 }
 
-func newPublishColumns(batch []*publication) *publishColumns {
+func newPublishColumns(jobs []*publishJob) *publishColumns {
 	n := 0
-	for _, p := range batch {
+	for _, p := range jobs {
 		n += len(p.pending)
 	}
 	c := &publishColumns{
@@ -128,23 +130,23 @@ func newPublishColumns(batch []*publication) *publishColumns {
 		payloads: make([][]byte, 0, n),
 	}
 	request := int32(0)
-	for _, p := range batch {
+	for _, p := range jobs {
 		request++
 		for _, i := range p.pending {
 			if p.partial {
 				request++
 			}
-			c.add(n, request, p, &p.messages[i])
+			c.add(n, request, p.actor, p.channel.id, &p.messages[i])
 		}
 	}
 	return c
 }
 
 // add appends one message of n.
-func (c *publishColumns) add(n int, request int32, p *publication, m *Message) {
+func (c *publishColumns) add(n int, request int32, actor string, channel eventstore.ChannelID, m *Message) {
 	i := len(c.requests)
 	c.requests = append(c.requests, request)
-	c.channels = append(c.channels, int32(p.channel.id))
+	c.channels = append(c.channels, int32(channel))
 	c.keys = append(c.keys, m.RoutingKey)
 	payload := m.Payload
 	if payload == nil {
@@ -175,8 +177,8 @@ func (c *publishColumns) add(n int, request int32, p *publication, m *Message) {
 	if m.DedupID != "" {
 		set(&c.dedupIDs, n, i, text(m.DedupID))
 	}
-	if p.actor != "" {
-		set(&c.actors, n, i, text(p.actor))
+	if actor != "" {
+		set(&c.actors, n, i, text(actor))
 	}
 }
 

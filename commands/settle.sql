@@ -130,13 +130,15 @@ $$;
 -- groups of one channel and actor lie side by side. fifo: some of the channels may
 -- be FIFO. Answers a status per message, null if all are settled: 0 settled, 1 not
 -- in flight under that receipt (leat.receipt_fate tells what became of it).
+-- With wait = false nothing in here waits for another transaction for long.
 create function leat.ack_many(
     channels    integer[],
     actors      text[],
     deliveries  bigint[],
     starts      integer[],
     message_ids bigint[],
-    fifo        boolean
+    fifo        boolean,
+    wait        boolean
 ) returns smallint[]
 language plpgsql
 set search_path = ''
@@ -149,6 +151,9 @@ declare
     whole    record;
     settled  integer[]; -- places in message_ids
 begin
+    if not wait then
+        perform set_config('lock_timeout', '100ms', true);
+    end if;
     if fifo then
         -- The views in the order of leat.lose_views(), which would deadlock otherwise.
         perform from leat.views_alive;

@@ -228,6 +228,34 @@ func TestAcksShareTransactions(t *testing.T) {
 	b.verify()
 }
 
+// An ack that somebody's open transaction holds up waits by itself: the others,
+// and the polls that share transactions with them, go on.
+func TestAHeldAckHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	b.publishTexts("q", "", "1", "2", "3")
+	first, second := b.receive("q", 1), b.receive("q", 1)
+	open := begin(t, b.pool, `select leat.ack('q', array['`+first[0].Receipt.String()+`'])`)
+	held := make(chan commands.SettleResult, 1)
+	go func() {
+		res, err := b.Ack(ctx, settle("q", first...))
+		assert.NoError(t, err)
+		held <- res
+	}()
+	require.Eventually(t, func() bool {
+		return texts(t, b.pool, `select count(*)::text from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock' and query ~ 'commands.ack'`)[0] == "1"
+	}, patience, 5*time.Millisecond)
+
+	require.Equal(t, 1, b.ack("q", second...).Settled)
+	require.Equal(t, 1, b.ack("q", b.receive("q", 1)...).Settled)
+	require.Empty(t, held)
+	require.NoError(t, open.Rollback(ctx))
+	require.Equal(t, 1, (<-held).Settled)
+	b.verify()
+}
+
 func TestNackRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

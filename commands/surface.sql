@@ -137,7 +137,7 @@ begin
     end if;
     for claimed in
         select c.* from leat.claim(leat.queue_id(queue), array[max], array[lease],
-            array[coalesce(consumer, 'sql:' || session_user)], routing_keys, null) c
+            array[coalesce(consumer, 'sql:' || session_user)], routing_keys, null, true) c
     loop
         -- A statement of its own: it sees what the claim saw.
         return query
@@ -203,7 +203,7 @@ begin
     ) g;
     statuses := leat.ack_many(array(select queue_ from unnest(groups.deliveries)),
         array(select 'sql:' || session_user from unnest(groups.deliveries)), groups.deliveries, groups.starts, sorted.messages,
-        (select c.mode = 'fifo' from leat.channels c where c.id = queue_));
+        (select c.mode = 'fifo' from leat.channels c where c.id = queue_), true);
     return query select * from leat.receipt_results(queue_, receipts, r.deliveries, r.message_ids,
         array(select coalesce(s.status, 0::smallint) from unnest(sorted.places, statuses) s (place, status) order by s.place),
         'acked');
