@@ -24,6 +24,15 @@ const (
 	MessageExpired      Kind = "message.expired"       // its time to live was over
 	MessagePurged       Kind = "message.purged"        // removed with all that waited
 	MessageDiscarded    Kind = "message.discarded"     // dropped by its consumer
+	MessageRouted       Kind = "message.routed"        // copied to other channels, by the events that Data names
+	MessageCopied       Kind = "message.copied"        // new messages that are copies; their OriginIDs hold the payload
+	MessageRecovered    Kind = "message.recovered"     // a dead letter lives again, or has left for another channel
+	CircuitOpened       Kind = "circuit.opened"        // what comes of a FIFO key goes to the dead letters
+	CircuitHalfOpened   Kind = "circuit.half_opened"   // one message is tried
+	CircuitClosed       Kind = "circuit.closed"
+	LinkDeclared        Kind = "link.declared"
+	LinkAltered         Kind = "link.altered"
+	LinkDeleted         Kind = "link.deleted"
 )
 
 var kinds = []Kind{
@@ -31,6 +40,9 @@ var kinds = []Kind{
 	MessagePublished, MessageDelivered, MessageExtended, MessageAcked,
 	MessageRetried, MessageLeaseExpired, MessageReleased, MessageDeadLettered,
 	MessageExpired, MessagePurged, MessageDiscarded,
+	MessageRouted, MessageCopied, MessageRecovered,
+	CircuitOpened, CircuitHalfOpened, CircuitClosed,
+	LinkDeclared, LinkAltered, LinkDeleted,
 }
 
 // Kinds lists all kinds that this version writes.

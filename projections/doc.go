@@ -30,5 +30,5 @@
 //
 // # Reading order
 //
-// place.sql, lanes.sql, fold.sql, rebuild.sql, durable.sql, views.go.
+// ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, durable.sql, views.go.
 package projections
