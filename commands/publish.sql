@@ -141,20 +141,10 @@ begin
         -- What of the same keys could not be placed goes first: this queues up behind it.
         alive := fifos is null or not exists (
             select from leat.unplaced u
-            cross join lateral unnest(u.ids) i (id)
-            join leat.events e on e.position = i.id
-            where e.channel_id = any (fifos)
-              and (e.channel_id, e.routing_key) in (select c, k from unnest(channels, routing_keys) m (c, k)));
+            where u.channel_id = any (fifos)
+              and (u.channel_id, u.routing_key) in (select c, k from unnest(channels, routing_keys) m (c, k)));
     end if;
-    if not alive then
-        insert into leat.unplaced (ids)
-        select array_agg(u.id order by u.id)
-        from unnest(ids, statuses) u (id, s)
-        where coalesce(u.s, 0) = 0
-        having count(*) > 0;
-        return;
-    end if;
-    perform leat.place(now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses);
+    perform leat.place(alive, now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses);
 end
 $$;
 
