@@ -15,7 +15,9 @@ create function leat.fold(use_checkpoint boolean default true, count boolean def
     expires_at  timestamptz,
     owner       text,
     reason      text,
-    died_at     timestamptz
+    died_at     timestamptz,
+    origin      bigint, -- null: itself
+    headers     jsonb   -- laid over the origin's
 )
 language sql stable set search_path = '' set jit = off set work_mem = '256MB'
 set enable_nestloop = off as $$ -- a log that was never analyzed looks small, and would be joined row by row
@@ -29,52 +31,84 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         select coalesce((select b.position from base b), 0) as position,
             coalesce((select b.included from base b), '{}') as included
     ), batches as materialized (
-        select e.position, e.kind, e.delivery, e.due_at, e.actor, e.at, e.data ->> 'reason' as reason, e.message_ids
+        select e.position, e.kind, e.delivery, e.due_at, e.expires_at, e.actor, e.at, e.data ->> 'reason' as reason,
+            e.kind = 'message.recovered' and e.data ? 'to' as left_for_another, e.message_ids, e.message_ranges
         from leat.events e
         where e.position > (select s.position from start s)
           and e.message_ids is not null
+          and e.kind not in ('message.copied', 'message.routed', 'circuit.opened', 'circuit.half_opened', 'circuit.closed')
           and e.position <> all ((select s.included from start s)::bigint[])
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
-    ), touched as materialized (
-        select i.id, max(b.position) as last,
-            count(*) filter (where b.kind = 'message.delivered')
-                - count(*) filter (where b.kind = 'message.released') as deliveries
+    ), named as ( -- message by message
+        select b.position, b.kind, i.id
         from batches b
         cross join lateral unnest(b.message_ids) i (id)
-        group by i.id
+        union all
+        select b.position, b.kind, i.id
+        from batches b
+        cross join lateral unnest(b.message_ranges) r
+        cross join lateral generate_series(lower(r), upper(r) - 1) i (id)
+    ), recovered as materialized ( -- attempts count from here, and the expiry is another
+        select n.id, max(n.position) as position
+        from named n
+        where n.kind = 'message.recovered'
+        group by n.id
+    ), touched as materialized (
+        select n.id, max(n.position) as last, max(r.position) as recovered,
+            count(*) filter (where n.kind = 'message.delivered' and (r.position is null or r.position < n.position))
+                - count(*) filter (where n.kind = 'message.released' and (r.position is null or r.position < n.position)) as deliveries
+        from named n
+        left join recovered r on r.id = n.id
+        group by n.id
     ), known as (
-        select e.position as id, e.channel_id, (e.due_at > e.at)::integer as state, 9 - coalesce(e.priority, 0) as rank,
-            e.routing_key, 0 as deliveries, null::bigint as delivery,
+        select e.position as id, null::bigint as origin, e.channel_id, (e.due_at > e.at)::integer as state,
+            9 - coalesce(e.priority, 0) as rank, e.routing_key, 0 as deliveries, null::bigint as delivery,
             case when e.due_at > e.at then e.due_at end as due_at, e.expires_at,
-            null::text as owner, null::text as reason, null::timestamptz as died_at
+            null::text as owner, null::text as reason, null::timestamptz as died_at, null::jsonb as headers
         from leat.events e
         where e.position > (select s.position from start s)
           and e.kind = 'message.published'
           and e.position <> all ((select s.included from start s)::bigint[])
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all
-        select i.id, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at,
-            r.owner, r.reason, r.died_at
+        select i.id, i.origin, e.channel_id, (e.due_at > e.at)::integer, 9 - coalesce(e.priority, 0),
+            coalesce(e.routing_key, i.key), 0, null, case when e.due_at > e.at then e.due_at end, e.expires_at,
+            null, null, null, e.headers
+        from leat.events e
+        cross join lateral rows from (unnest(e.message_ids), unnest(e.origin_ids), jsonb_array_elements_text(e.data -> 'keys'))
+            i (id, origin, key)
+        where e.position > (select s.position from start s)
+          and e.kind = 'message.copied'
+          and e.position <> all ((select s.included from start s)::bigint[])
+          and (not fold.count or nextval('leat.rebuild_seq') > 0)
+        union all
+        select i.id, i.origin, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at,
+            r.owner, r.reason, r.died_at, r.headers
         from leat.checkpoint_runs r
-        cross join lateral unnest(r.ids) i (id)
+        cross join lateral unnest(r.ids, r.origins) i (id, origin)
         where r.checkpoint = (select b.position from base b)
     )
     select k.id, k.channel_id, c.mode = 'fifo',
         (case
             when b.kind is null then coalesce(k.state, 0)
             when b.kind in ('message.delivered', 'message.extended') then 2
-            when b.kind = 'message.released' then 0
+            when b.kind in ('message.released', 'message.recovered') then 0
             when b.kind = 'message.dead_lettered' then 3
             else 1
         end)::smallint,
-        k.rank::smallint, k.routing_key, k.deliveries + coalesce(t.deliveries, 0)::integer,
+        k.rank::smallint, k.routing_key,
+        case when t.recovered is null then k.deliveries else 0 end + coalesce(t.deliveries, 0)::integer,
         case
             when b.kind is null then k.delivery
             when b.kind in ('message.delivered', 'message.extended') then b.delivery
             when b.kind = 'message.dead_lettered' then b.position
         end,
         case when b.kind is null then k.due_at when b.kind = 'message.dead_lettered' then null else b.due_at end,
-        case when b.kind is null or b.kind <> 'message.dead_lettered' then k.expires_at end,
+        case
+            when b.kind = 'message.dead_lettered' then null
+            when t.recovered is null then k.expires_at
+            else r.expires_at
+        end,
         -- An extension keeps the owner, who is the actor of the delivery.
         case
             when b.kind is null then k.owner
@@ -82,11 +116,13 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
             when b.kind = 'message.extended' then (select d.actor from leat.events d where d.position = b.delivery)
         end,
         case when b.kind is null then k.reason else b.reason end,
-        case when b.kind is null then k.died_at when b.kind = 'message.dead_lettered' then b.at end
+        case when b.kind is null then k.died_at when b.kind = 'message.dead_lettered' then b.at end,
+        k.origin, k.headers
     from known k
-    join leat.channels c on c.id = k.channel_id and c.deleted_at is null
+    join leat.channels c on c.id = k.channel_id and c.deleted_at is null and c.kind = 'queue'
     left join touched t on t.id = k.id
     left join batches b on b.position = t.last
+    left join batches r on r.position = t.recovered
     where b.kind is null
-       or b.kind not in ('message.acked', 'message.expired', 'message.purged', 'message.discarded')
+       or (b.kind not in ('message.acked', 'message.expired', 'message.purged', 'message.discarded') and not b.left_for_another)
 $$;

@@ -21,9 +21,10 @@ begin
         -- An island begins wherever something differs from the message before it in
         -- its key: runs of a key never overlap.
         select f.*, row_number() over w as n,
-            (f.state, f.deliveries, f.delivery, f.due_at, f.expires_at, f.owner, f.reason, f.died_at)
+            (f.state, f.deliveries, f.delivery, f.due_at, f.expires_at, f.owner, f.reason, f.died_at, f.headers)
                 is distinct from (lag(f.state) over w, lag(f.deliveries) over w, lag(f.delivery) over w, lag(f.due_at) over w,
-                    lag(f.expires_at) over w, lag(f.owner) over w, lag(f.reason) over w, lag(f.died_at) over w) as begins
+                    lag(f.expires_at) over w, lag(f.owner) over w, lag(f.reason) over w, lag(f.died_at) over w,
+                    lag(f.headers) over w) as begins
         from leat.fold(count => true) f
         window w as (partition by f.channel_id, f.routing_key, f.rank order by f.id)
     ), numbered as (
@@ -33,12 +34,14 @@ begin
     ), filled as (
         -- min() of what is the same in all of an island.
         insert into leat.queue_runs (channel_id, routing_key, rank, fifo, state, deliveries, delivery, due_at, expires_at,
-            owner, reason, died_at, first_id, ids)
+            owner, reason, died_at, first_id, ids, origins, headers)
         select n.channel_id, n.routing_key, n.rank, bool_and(n.fifo),
             -- What came due meanwhile need not wait for a sweep.
             case when min(n.state) = 1 and min(n.due_at) <= clock_timestamp() and not bool_and(n.fifo) then 0 else min(n.state) end,
             min(n.deliveries), min(n.delivery), min(n.due_at), min(n.expires_at), min(n.owner), min(n.reason), min(n.died_at),
-            min(n.id), array_agg(n.id order by n.id)
+            min(n.id), array_agg(n.id order by n.id),
+            case when bool_or(n.origin is not null) then array_agg(coalesce(n.origin, n.id) order by n.id) end,
+            (array_agg(n.headers))[1]
         from numbered n
         group by n.channel_id, n.routing_key, n.rank, n.island, (n.n - n.island) / 200
         returning cardinality(ids) as size
@@ -94,15 +97,15 @@ begin
     with folded as materialized (
         select f.id, f.channel_id, jsonb_build_object('state', case when f.state <= 1 then 'waiting' when f.state = 2 then 'in_flight' else 'dead' end,
             'priority', 9 - f.rank, 'routingKey', f.routing_key, 'attempts', f.deliveries, 'delivery', f.delivery,
-            'dueAt', f.due_at, 'expiresAt', f.expires_at, 'owner', f.owner, 'reason', f.reason, 'diedAt', f.died_at) as what
+            'dueAt', f.due_at, 'expiresAt', f.expires_at, 'owner', f.owner, 'reason', f.reason, 'diedAt', f.died_at, 'origin', coalesce(f.origin, f.id), 'headers', f.headers) as what
         from leat.fold(use_checkpoint) f
         where not exists (select from leat.unplaced u where f.id = any (u.ids))
     ), live as materialized (
         select i.id, r.channel_id, jsonb_build_object('state', case when r.state <= 1 then 'waiting' when r.state = 2 then 'in_flight' else 'dead' end,
             'priority', 9 - r.rank, 'routingKey', r.routing_key, 'attempts', r.deliveries, 'delivery', r.delivery,
-            'dueAt', r.due_at, 'expiresAt', r.expires_at, 'owner', r.owner, 'reason', r.reason, 'diedAt', r.died_at) as what
+            'dueAt', r.due_at, 'expiresAt', r.expires_at, 'owner', r.owner, 'reason', r.reason, 'diedAt', r.died_at, 'origin', coalesce(i.origin, i.id), 'headers', r.headers) as what
         from leat.queue_runs r
-        cross join lateral unnest(r.ids) i (id)
+        cross join lateral unnest(r.ids, r.origins) i (id, origin)
     )
     select coalesce(f.id, l.id), coalesce(f.channel_id, l.channel_id), f.what, l.what
     from folded f
@@ -142,9 +145,9 @@ begin
         returning position
     )
     insert into leat.checkpoint_runs (checkpoint, channel_id, state, rank, routing_key, deliveries, delivery, due_at,
-        expires_at, owner, reason, died_at, ids)
+        expires_at, owner, reason, died_at, ids, origins, headers)
     select m.position, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at, r.owner,
-        r.reason, r.died_at, r.ids
+        r.reason, r.died_at, r.ids, r.origins, r.headers
     from made m, leat.queue_runs r;
     if not exists (select from leat.checkpoints c where c.position = settled) then
         return null;
