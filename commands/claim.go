@@ -26,7 +26,7 @@ type claimJob struct {
 func (c *claimJob) size() (items, weight int) { return c.likely, 0 }
 
 const claimSQL = `-- commands.claim
-select c.request, c.delivery, c.lease_until, c.message_ids, c.keys, c.priorities, c.attempts, c.published_ats,
+select c.request, c.delivery, c.lease_until, c.message_ids, c.origin_ids, c.keys, c.priorities, c.attempts, c.published_ats,
     c.content_types, c.headers, c.payloads
 from leat.claim($1, $2, $3, $4, $5, $6, $7) c`
 
@@ -81,6 +81,7 @@ type claimed struct {
 	delivery     eventstore.Position
 	leaseUntil   time.Time
 	ids          []eventstore.MessageID
+	origins      []*int64 // nil: itself
 	keys         []string
 	priorities   []int16
 	attempts     []int32
@@ -96,7 +97,7 @@ func (c *claimJob) scan(rows pgx.Rows) error {
 		row     claimed
 	)
 	targets := []any{
-		&request, &row.delivery, &row.leaseUntil, &row.ids, &row.keys, &row.priorities, &row.attempts, &row.publishedAts,
+		&request, &row.delivery, &row.leaseUntil, &row.ids, &row.origins, &row.keys, &row.priorities, &row.attempts, &row.publishedAts,
 		&row.contentTypes, &row.headers, &row.payloads,
 	}
 	_, err := pgx.ForEachRow(rows, targets, func() error {
@@ -128,6 +129,9 @@ func (c *claimed) deliveries(ch channel) []Delivery {
 			PublishedAt:     c.publishedAts[i],
 			LeaseUntil:      c.leaseUntil,
 		}
+		if o := c.origins[i]; o != nil {
+			d.OriginMessageID = eventstore.MessageID(*o)
+		}
 		if t := c.contentTypes[i]; t.Valid {
 			d.ContentType = t.String
 		}
@@ -139,16 +143,16 @@ func (c *claimed) deliveries(ch channel) []Delivery {
 }
 
 const contentsSQL = `-- commands.contents
-select c.message_id, c.headers, c.payload
+select c.origin_id, c.headers, c.payload
 from leat.contents($1) c`
 
 // readContents reads what large messages came without.
 func readContents(ctx context.Context, db querier, waiters []*waiter) error {
-	bare := make(map[eventstore.MessageID]*Delivery)
+	bare := make(map[eventstore.MessageID][]*Delivery)
 	for _, w := range waiters {
 		for i := range w.deliveries {
 			if d := &w.deliveries[i]; d.Payload == nil {
-				bare[d.MessageID] = d
+				bare[d.OriginMessageID] = append(bare[d.OriginMessageID], d)
 			}
 		}
 	}
@@ -164,10 +168,11 @@ func readContents(ctx context.Context, db querier, waiters []*waiter) error {
 		headers, payload []byte
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &headers, &payload}, func() error {
-		d := bare[id]
-		d.Payload = payload
-		if headers != nil {
-			d.Headers = headers
+		for _, d := range bare[id] {
+			d.Payload = payload
+			if headers != nil && len(d.Headers) == len(noHeaders) { // not laid over already
+				d.Headers = headers
+			}
 		}
 		payload, headers = nil, nil
 		return nil

@@ -20,6 +20,7 @@ create function leat.claim(
     delivery      bigint,
     lease_until   timestamptz,
     message_ids   bigint[],
+    origin_ids    bigint[], -- null: itself
     keys          text[],
     priorities    smallint[],
     attempts      integer[],
@@ -72,16 +73,16 @@ begin
 
     if exists (select from unnest(picks) p where p.upto - p.start + 1 < p.size) then
         -- A run that was taken in parts: the parts become runs of their own ...
-        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, expires_at, ids,
+        insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, expires_at, ids, origins, headers,
             delivery, due_at, owner, deliveries)
         select r.channel_id, r.fifo, r.ids[p.start], 2, r.rank, r.routing_key, r.expires_at, r.ids[p.start:p.upto],
-            drawn[p.request], now_ + coalesce(leases[p.request], channel.lease), consumers[p.request], r.deliveries + 1
+            r.origins[p.start:p.upto], r.headers, drawn[p.request], now_ + coalesce(leases[p.request], channel.lease), consumers[p.request], r.deliveries + 1
         from unnest(picks) p
         join leat.queue_runs r on r.ctid = p.tid
         where p.start > 1 or p.upto < p.size;
         -- ... and what nobody took stays what it was,
         update leat.queue_runs r
-        set ids = r.ids[p.upto + 1:], first_id = r.ids[p.upto + 1]
+        set ids = r.ids[p.upto + 1:], origins = r.origins[p.upto + 1:], first_id = r.ids[p.upto + 1]
         from (
             select p.tid, max(p.upto) as upto
             from unnest(picks) p
@@ -117,29 +118,33 @@ begin
 
     -- Sorted before the payloads are read, so that these are moved just once.
     return query
-    select m.n, drawn[m.n], now_ + coalesce(leases[m.n], channel.lease), array_agg(m.id), array_agg(m.routing_key),
+    select m.n, drawn[m.n], now_ + coalesce(leases[m.n], channel.lease), array_agg(m.id), array_agg(m.origin),
+        array_agg(m.routing_key),
         array_agg(m.priority), array_agg(m.deliveries), array_agg(e.at), array_agg(e.content_type),
-        array_agg(case when octet_length(e.payload) + coalesce(pg_column_size(e.headers), 0) <= 8192 then e.headers::text end),
+        array_agg(case
+            when m.headers is not null then (coalesce(e.headers, '{}') || m.headers)::text
+            when octet_length(e.payload) + coalesce(pg_column_size(e.headers), 0) <= 8192 then e.headers::text end),
         array_agg(case when octet_length(e.payload) + coalesce(pg_column_size(e.headers), 0) <= 8192 then e.payload end)
     from (
-        select d.n::integer as n, i.id, r.routing_key, (9 - r.rank)::smallint as priority, r.deliveries
+        select d.n::integer as n, i.id, r.origins[i.place] as origin, r.headers, r.routing_key, (9 - r.rank)::smallint as priority,
+            r.deliveries
         from unnest(drawn) with ordinality d (delivery, n)
         join leat.queue_runs r on r.delivery = d.delivery
-        cross join lateral unnest(r.ids) i (id)
+        cross join lateral unnest(r.ids) with ordinality i (id, place)
         where r.delivery = any (drawn) and r.state = 2
         order by 1, r.rank, i.id
     ) m
-    join leat.events e on e.position = m.id
+    join leat.events e on e.position = coalesce(m.origin, m.id)
     group by m.n;
 end
 $$;
 
--- What leat.claim left out of large messages.
-create function leat.contents(message_ids bigint[]) returns table (message_id bigint, headers text, payload bytea)
+-- What leat.claim left out of large messages, by origin.
+create function leat.contents(origin_ids bigint[]) returns table (origin_id bigint, headers text, payload bytea)
 language sql stable as $$
     select e.position, e.headers::text, e.payload
     from leat.events e
-    where e.position = any (contents.message_ids)
+    where e.position = any (contents.origin_ids)
 $$;
 
 -- Picks from a standard queue, higher priority first, older first. Runs that

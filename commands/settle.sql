@@ -26,19 +26,7 @@ create function leat.take_out(
     channels    integer[],
     deliveries  bigint[],
     message_ids bigint[]
-) returns table (
-    ordinal     integer,
-    channel_id  integer,
-    delivery    bigint,
-    id          bigint,
-    fifo        boolean,
-    rank        smallint,
-    routing_key text,
-    deliveries_ integer,
-    due_at      timestamptz,
-    expires_at  timestamptz,
-    owner       text
-)
+) returns setof leat.held
 language plpgsql as $$ -- runs under its callers' settings
 begin
     if exists (select from leat.channels c where c.id = any (channels) and c.mode = 'fifo') then
@@ -66,12 +54,13 @@ begin
         from unnest(channels, deliveries, message_ids) with ordinality u (channel, delivery, id, n)
         group by u.channel, u.delivery, u.id
     ), listed as materialized (
-        select h.tid, i.id, i.n as place, a.n
+        select h.tid, i.id, i.n as place, h.origins[i.n] as origin, a.n
         from held h
         cross join lateral unnest(h.ids) with ordinality i (id, n)
         left join asked a on a.channel = h.channel_id and a.delivery = h.delivery and a.id = i.id
     ), left_over as materialized (
-        select l.tid, count(l.n) as hits, array_agg(l.id order by l.place) filter (where l.n is null) as ids
+        select l.tid, count(l.n) as hits, array_agg(l.id order by l.place) filter (where l.n is null) as ids,
+            array_agg(l.origin order by l.place) filter (where l.n is null and l.origin is not null) as origins
         from listed l
         group by l.tid
     ), deleted as (
@@ -81,13 +70,13 @@ begin
         returning o.tid
     ), updated as (
         update leat.queue_runs r
-        set ids = o.ids, first_id = o.ids[1]
+        set ids = o.ids, first_id = o.ids[1], origins = o.origins
         from left_over o
         where r.ctid = o.tid and o.hits > 0 and o.ids is not null
         returning o.tid
     )
-    select l.n::integer, h.channel_id, h.delivery, l.id, h.fifo, h.rank, h.routing_key, h.deliveries, h.due_at,
-        h.expires_at, h.owner
+    select l.n::integer, h.channel_id, l.id, l.origin, h.delivery, h.fifo, h.rank, h.routing_key, h.deliveries, h.expires_at,
+        h.owner, h.headers
     from listed l
     join held h on h.tid = l.tid
     where l.n is not null
@@ -102,26 +91,24 @@ create function leat.put_back(
     queue    integer,
     fifo     boolean,
     state    smallint,
-    ids      bigint[],
-    ranks    smallint[],
-    keys     text[],
-    counts   integer[],
-    dues     timestamptz[],
-    expires  timestamptz[],
+    held     leat.held[],
+    due      timestamptz,
     delivery bigint,
-    owners   text[],
     reason   text,
     died_at  timestamptz
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
 begin
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, deliveries, due_at, expires_at,
-        ids, delivery, owner, reason, died_at)
-    select queue, fifo, min(u.id), state, u.rank, u.key, u.count, u.due, u.expires,
-        array_agg(u.id order by u.id), delivery, u.owner, reason, died_at
-    from unnest(ids, ranks, keys, counts, dues, expires, owners) with ordinality
-        u (id, rank, key, count, due, expires, owner, n)
-    group by u.rank, u.key, u.count, u.due, u.expires, u.owner, case when fifo then u.n else (u.n - 1) / 200 end;
+        ids, origins, headers, delivery, owner, reason, died_at)
+    select queue, put_back.fifo, min(h.id), put_back.state, h.rank, h.routing_key, h.deliveries, due,
+        case when put_back.state < 3 then h.expires_at end,
+        array_agg(h.id order by h.id),
+        case when bool_or(h.origin is not null) then array_agg(coalesce(h.origin, h.id) order by h.id) end,
+        h.headers, put_back.delivery, case when put_back.state = 2 then h.owner end, put_back.reason, put_back.died_at
+    from unnest(held) with ordinality h
+    group by h.rank, h.routing_key, h.deliveries, case when put_back.state < 3 then h.expires_at end,
+        case when put_back.state = 2 then h.owner end, h.headers, case when put_back.fifo then h.ordinality else (h.ordinality - 1) / 200 end;
 end
 $$;
 
@@ -279,17 +266,12 @@ $$;
 create function leat.fail_messages(
     channel leat.channels,
     now_    timestamptz,
-    kind    leat.event_kind, -- of the retry: message.retried or message.lease_expired
+    kind    leat.event_kind, -- message.retried or message.lease_expired
     actor   text,
-    from_delivery bigint,
     delay   interval,
     reason  text,            -- not null: dead at once
     data    jsonb,
-    ids     bigint[],
-    ranks   smallint[],
-    keys    text[],
-    counts  integer[],
-    expires timestamptz[]
+    held    leat.held[]
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
 declare
@@ -299,24 +281,22 @@ declare
 begin
     perform leat.fence();
     for attempt in
-        select u.count, array_agg(u.id) as ids, array_agg(u.rank) as ranks, array_agg(u.key) as keys,
-            array_agg(u.count) as counts, array_agg(u.expires) as expires
-        from unnest(ids, ranks, keys, counts, expires) u (id, rank, key, count, expires)
-        group by u.count
-        order by u.count
+        select h.deliveries as count, array_agg(h) as held, array_agg(h.id) as ids,
+            case when min(h.delivery) = max(h.delivery) then min(h.delivery) end as delivery
+        from unnest(held) h
+        group by h.deliveries
+        order by h.deliveries
     loop
         death := coalesce(reason, case when attempt.count >= channel.max_deliveries then 'retries_exhausted' end);
         due := now_ + coalesce(delay, leat.backoff(channel, attempt.count));
         if kind = 'message.lease_expired' or death is null then
             insert into leat.events (at, kind, channel_id, actor, delivery, due_at, message_ids, data)
-            values (now_, kind, channel.id, actor, from_delivery, due, attempt.ids, data);
+            values (now_, kind, channel.id, actor, attempt.delivery, due, attempt.ids, data);
         end if;
         if death is null then
-            perform leat.put_back(channel.id, channel.mode = 'fifo', 1::smallint, attempt.ids, attempt.ranks, attempt.keys,
-                attempt.counts, array_fill(due, array[cardinality(attempt.ids)]), attempt.expires, null, null, null, null);
+            perform leat.put_back(channel.id, channel.mode = 'fifo', 1::smallint, attempt.held, due, null, null, null);
         else
-            perform leat.bury(channel, now_, actor, from_delivery, death, data, attempt.ids, attempt.ranks, attempt.keys,
-                attempt.counts);
+            perform leat.bury(channel, now_, actor, death, data, attempt.held);
         end if;
     end loop;
 end
@@ -328,24 +308,29 @@ create function leat.bury(
     channel leat.channels,
     now_    timestamptz,
     actor   text,
-    from_delivery bigint,
     reason  text,
     data    jsonb,
-    ids     bigint[],
-    ranks   smallint[],
-    keys    text[],
-    counts  integer[]
+    held    leat.held[]
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
 declare
     death bigint;
 begin
     insert into leat.events (at, kind, channel_id, actor, delivery, message_ids, data)
-    values (now_, 'message.dead_lettered', channel.id, actor, from_delivery, ids,
-        coalesce(data, '{}') || jsonb_build_object('reason', reason))
+    select now_, 'message.dead_lettered', channel.id, actor, case when min(h.delivery) = max(h.delivery) then min(h.delivery) end,
+        array_agg(h.id), coalesce(data, '{}') || jsonb_build_object('reason', reason)
+    from unnest(held) h
     returning position into death;
-    perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, ids, ranks, keys, counts, null, null, death, null,
-        reason, now_);
+    perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, held, null, death, reason, now_);
+end
+$$;
+
+-- The lanes that messages were taken out of show their next heads.
+create function leat.free_lanes_of(now_ timestamptz, held leat.held[]) returns void
+language plpgsql as $$ -- runs under its callers' settings
+begin
+    perform leat.free_lanes(now_, array_agg(h.channel_id), array_agg(h.routing_key), array_agg((h.delivery is not null)::integer))
+    from unnest(held) h;
 end
 $$;
 
@@ -371,7 +356,7 @@ set jit = off as $$
 declare
     now_    timestamptz := clock_timestamp();
     channel leat.channels;
-    taken   record;
+    taken   leat.held[];
     death   text;
     details jsonb := nullif(jsonb_strip_nulls(jsonb_build_object('detail', reason, 'errorClass', error_class)), '{}');
 begin
@@ -383,38 +368,37 @@ begin
     if not found then
         raise exception 'no queue with id %', queue using errcode = 'LE002';
     end if;
-    select array_agg(t.ordinal) as ordinals, array_agg(t.delivery) as deliveries, array_agg(t.id) as ids,
-        array_agg(t.rank) as ranks, array_agg(t.routing_key) as keys, array_agg(t.deliveries_) as counts,
-        array_agg(t.expires_at) as expires
-    into taken
-    from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t;
-    if taken.ids is null then
-        return array_fill(1::smallint, array[cardinality(message_ids)]);
+    taken := array(select t from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t);
+    if taken <> '{}' then
+        perform leat.fence();
+        if error_class = any (channel.non_retryable) then
+            death := 'non_retryable';
+        elsif action = 'deadLetter' then
+            death := 'rejected';
+        end if;
+        if death is null and action = 'discard' then
+            insert into leat.events (at, kind, channel_id, actor, message_ids, data)
+            select now_, 'message.discarded', queue, actor, array_agg(h.id), details
+            from unnest(taken) h;
+        else
+            perform leat.fail_messages(channel, now_, 'message.retried', actor, delay, death, details, taken);
+        end if;
+        if channel.mode = 'fifo' then
+            perform leat.free_lanes_of(now_, taken);
+        end if;
     end if;
-
-    perform leat.fence();
-    if error_class = any (channel.non_retryable) then
-        death := 'non_retryable';
-    elsif action = 'deadLetter' then
-        death := 'rejected';
-    end if;
-    if death is null and action = 'discard' then
-        insert into leat.events (at, kind, channel_id, actor, message_ids, data)
-        values (now_, 'message.discarded', queue, actor, taken.ids, details);
-    else
-        perform leat.fail_messages(channel, now_, 'message.retried', actor,
-            (select case when min(d) = max(d) then min(d) end from unnest(taken.deliveries) d),
-            delay, death, details, taken.ids, taken.ranks, taken.keys, taken.counts, taken.expires);
-    end if;
-    if channel.mode = 'fifo' then
-        perform leat.free_lanes(now_, array(select queue from unnest(taken.ids)), taken.keys,
-            array_fill(1, array[cardinality(taken.ids)]));
-    end if;
-    return (
-        select array_agg(case when t.n is null then 1 else 0 end order by u.n)::smallint[]
-        from generate_subscripts(message_ids, 1) u (n)
-        left join unnest(taken.ordinals) t (n) on t.n = u.n);
+    return leat.statuses_of(message_ids, taken);
 end
+$$;
+
+-- A status per message of a request: 0 taken, 1 not in flight under that receipt.
+create function leat.statuses_of(message_ids bigint[], taken leat.held[]) returns smallint[]
+language sql stable as $$
+    select array(
+        select case when h.ordinal is null then 1 else 0 end::smallint
+        from generate_subscripts(message_ids, 1) u (n)
+        left join unnest(taken) h on h.ordinal = u.n
+        order by u.n)
 $$;
 
 -- Sets the lease of receipts of one queue to end lease from now.
@@ -436,9 +420,8 @@ set enable_mergejoin = off
 set jit = off as $$
 declare
     now_  timestamptz := clock_timestamp();
-    until timestamptz := now_ + lease;
-    held  record;
-    done  integer[] := '{}';
+    taken leat.held[];
+    part  record;
     fifo  boolean;
 begin
     perform leat.need_views();
@@ -446,23 +429,19 @@ begin
     if not found then
         raise exception 'no queue with id %', queue using errcode = 'LE002';
     end if;
-    for held in
-        select t.delivery, array_agg(t.ordinal) as ordinals, array_agg(t.id) as ids, array_agg(t.rank) as ranks,
-            array_agg(t.routing_key) as keys, array_agg(t.deliveries_) as counts, array_agg(t.expires_at) as expires,
-            array_agg(t.owner) as owners
-        from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t
-        group by t.delivery
+    lease_until := now_ + lease;
+    taken := array(select t from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t);
+    for part in
+        select h.delivery, array_agg(h) as held, array_agg(h.id) as ids
+        from unnest(taken) h
+        group by h.delivery
     loop
         perform leat.fence();
         insert into leat.events (at, kind, channel_id, actor, delivery, due_at, message_ids)
-        values (now_, 'message.extended', queue, actor, held.delivery, until, held.ids);
-        perform leat.put_back(queue, fifo, 2::smallint, held.ids, held.ranks, held.keys, held.counts,
-            array_fill(until, array[cardinality(held.ids)]), held.expires, held.delivery, held.owners, null, null);
-        done := done || held.ordinals;
+        values (now_, 'message.extended', queue, actor, part.delivery, lease_until, part.ids);
+        perform leat.put_back(queue, fifo, 2::smallint, part.held, lease_until, part.delivery, null, null);
     end loop;
-    statuses := array(
-        select case when u.n = any (done) then 0 else 1 end from generate_subscripts(message_ids, 1) u (n) order by u.n);
-    lease_until := until;
+    statuses := leat.statuses_of(message_ids, taken);
 end
 $$;
 
@@ -482,34 +461,28 @@ set enable_mergejoin = off
 set jit = off as $$
 declare
     now_  timestamptz := clock_timestamp();
-    fifo  boolean;
-    taken record;
+    keyed boolean;
+    taken leat.held[];
 begin
     perform leat.need_views();
-    select c.mode = 'fifo' into fifo from leat.channels c where c.id = queue and c.deleted_at is null;
+    select c.mode = 'fifo' into keyed from leat.channels c where c.id = queue and c.deleted_at is null;
     if not found then
         raise exception 'no queue with id %', queue using errcode = 'LE002';
     end if;
-    select array_agg(t.ordinal) as ordinals, array_agg(t.delivery) as deliveries, array_agg(t.id) as ids,
-        array_agg(t.rank) as ranks, array_agg(t.routing_key) as keys, array_agg(t.deliveries_ - 1) as counts,
-        array_agg(t.expires_at) as expires
-    into taken
-    from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t;
-    if taken.ids is null then
-        return array_fill(1::smallint, array[cardinality(message_ids)]);
+    taken := array(select t from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t);
+    if taken <> '{}' then
+        perform leat.fence();
+        insert into leat.events (at, kind, channel_id, actor, message_ids)
+        select now_, 'message.released', queue, actor, array_agg(h.id)
+        from unnest(taken) h;
+        perform leat.put_back(queue, keyed, 0::smallint, array_agg(row(h.ordinal, h.channel_id, h.id, h.origin, h.delivery, h.fifo,
+            h.rank, h.routing_key, h.deliveries - 1, h.expires_at, h.owner, h.headers)::leat.held), null, null, null, null)
+        from unnest(taken) h;
+        if keyed then
+            perform leat.free_lanes_of(now_, taken);
+        end if;
     end if;
-    perform leat.fence();
-    insert into leat.events (at, kind, channel_id, actor, message_ids)
-    values (now_, 'message.released', queue, actor, taken.ids);
-    perform leat.put_back(queue, fifo, 0::smallint, taken.ids, taken.ranks, taken.keys, taken.counts, null, taken.expires,
-        null, null, null, null);
-    if fifo then
-        perform leat.free_lanes(now_, array(select queue from unnest(taken.ids)), taken.keys,
-            array_fill(1, array[cardinality(taken.ids)]));
-    end if;
-    return array(
-        select case when u.n = any (taken.ordinals) then 0 else 1 end
-        from generate_subscripts(message_ids, 1) u (n) order by u.n);
+    return leat.statuses_of(message_ids, taken);
 end
 $$;
 

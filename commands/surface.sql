@@ -141,11 +141,11 @@ begin
     loop
         -- A statement of its own: it sees what the claim saw.
         return query
-        select claimed.delivery || ':' || m.id, m.id, m.id, m.key, e.payload, coalesce(e.content_type, 'application/json'),
-            coalesce(e.headers, '{}'), m.priority, m.attempt, e.at, claimed.lease_until
-        from unnest(claimed.message_ids, claimed.keys, claimed.priorities, claimed.attempts)
-            with ordinality m (id, key, priority, attempt, n)
-        join leat.events e on e.position = m.id
+        select claimed.delivery || ':' || m.id, m.id, e.position, m.key, e.payload, coalesce(e.content_type, 'application/json'),
+            coalesce(m.headers::jsonb, e.headers, '{}'), m.priority, m.attempt, e.at, claimed.lease_until
+        from unnest(claimed.message_ids, claimed.origin_ids, claimed.keys, claimed.priorities, claimed.attempts, claimed.headers)
+            with ordinality m (id, origin, key, priority, attempt, headers, n)
+        join leat.events e on e.position = coalesce(m.origin, m.id)
         order by m.n;
     end loop;
 end

@@ -118,23 +118,18 @@ begin
             where r.ctid = d.tid
             returning r.*
         )
-        select g.channel_id, g.delivery, count(distinct g.ctid_) as runs, array_agg(g.id order by g.id) as ids,
-            array_agg(g.rank order by g.id) as ranks, array_agg(g.routing_key order by g.id) as keys,
-            array_agg(g.deliveries order by g.id) as counts, array_agg(g.expires_at order by g.id) as expires
-        from (
-            select g.channel_id, g.delivery, g.first_id as ctid_, i.id, g.rank, g.routing_key, g.deliveries, g.expires_at
-            from gone g
-            cross join lateral unnest(g.ids) i (id)
-        ) g
+        select g.channel_id, g.delivery, count(distinct g.first_id) as runs,
+            array_agg(row(null, g.channel_id, i.id, g.origins[i.n], g.delivery, g.fifo, g.rank, g.routing_key, g.deliveries,
+                g.expires_at, null, g.headers)::leat.held order by i.id) as held
+        from gone g
+        cross join lateral unnest(g.ids) with ordinality i (id, n)
         group by g.channel_id, g.delivery
         order by g.channel_id, g.delivery
     loop
         select c.* into channel from leat.channels c where c.id = over.channel_id;
-        perform leat.fail_messages(channel, now_, 'message.lease_expired', 'leat', over.delivery, null, null, null,
-            over.ids, over.ranks, over.keys, over.counts, over.expires);
+        perform leat.fail_messages(channel, now_, 'message.lease_expired', 'leat', null, null, null, over.held);
         if channel.mode = 'fifo' then
-            perform leat.free_lanes(now_, array(select channel.id from unnest(over.ids)), over.keys,
-                array_fill(1, array[cardinality(over.ids)]));
+            perform leat.free_lanes_of(now_, over.held);
         end if;
         n := n + over.runs;
         changed := changed || channel.id;
@@ -184,10 +179,10 @@ begin
             returning r.*
         )
         select g.channel_id, count(distinct g.first_id) as runs, array_agg(i.id order by i.id) as ids,
-            array_agg(g.rank order by i.id) as ranks, array_agg(g.routing_key order by i.id) as keys,
-            array_agg(g.deliveries order by i.id) as counts
+            array_agg(row(null, g.channel_id, i.id, g.origins[i.n], null, g.fifo, g.rank, g.routing_key, g.deliveries,
+                null, null, g.headers)::leat.held order by i.id) as held
         from gone g
-        cross join lateral unnest(g.ids) i (id)
+        cross join lateral unnest(g.ids) with ordinality i (id, n)
         group by g.channel_id
         order by g.channel_id
     loop
@@ -196,11 +191,10 @@ begin
         insert into leat.events (at, kind, channel_id, actor, message_ids)
         values (now_, 'message.expired', channel.id, 'leat', over.ids);
         if channel.dead_letter_expired then
-            perform leat.bury(channel, now_, 'leat', null, 'expired', null, over.ids, over.ranks, over.keys, over.counts);
+            perform leat.bury(channel, now_, 'leat', 'expired', null, over.held);
         end if;
         if channel.mode = 'fifo' then
-            perform leat.free_lanes(now_, array(select channel.id from unnest(over.keys)), over.keys,
-                array(select 0 from unnest(over.keys)));
+            perform leat.free_lanes_of(now_, over.held);
         end if;
         n := n + over.runs;
         changed := changed || channel.id;

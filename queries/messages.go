@@ -159,14 +159,15 @@ const (
 // What the last consumer said is in the event of the death, whose position a dead
 // run keeps in place of a delivery's.
 const pageOfMessagesSQL = `, page as (
-    select i.id, r.*, ` + stateSQL + ` as shown
+    select i.id, coalesce(r.origins[i.n], i.id) as origin, r.*, ` + stateSQL + ` as shown
     from runs r
-    cross join lateral unnest(r.ids) i (id)
+    cross join lateral unnest(r.ids) with ordinality i (id, n)
     where i.id > $2
     order by i.id
     limit $3
 )
 select q.id,
+       q.origin,
        q.routing_key,
        9 - q.rank,
        q.shown,
@@ -182,19 +183,19 @@ select q.id,
        q.died_at,
        case when $5 then q.payload end,
        coalesce(q.content_type, 'application/json'),
-       coalesce(q.headers, '{}'),
+       coalesce(q.own_headers, '{}') || coalesce(q.headers, '{}'),
        q.total
 from (
     select p.*,
            e.at,
            e.payload,
            e.content_type,
-           e.headers,
+           e.headers as own_headers,
            count(*) over () as total,
            sum(case when $5 then octet_length(e.payload) else 0 end + coalesce(pg_column_size(e.headers), 0))
                over (order by p.id rows between unbounded preceding and 1 preceding) as before
     from page p
-    join leat.events e on e.position = p.id
+    join leat.events e on e.position = p.origin
 ) q
 left join leat.events d on d.position = case when q.state = 3 then q.delivery end
 where coalesce(q.before, 0) < $6
@@ -267,13 +268,12 @@ func stateNumber(s State) (*int16, error) {
 
 func scanMessage(row pgx.CollectableRow, total *int) (m Message, err error) {
 	var state int16
-	err = row.Scan(&m.ID, &m.RoutingKey, &m.Priority, &state, &m.Attempts, &m.PublishedAt, &m.DueAt, &m.ExpiresAt,
+	err = row.Scan(&m.ID, &m.OriginID, &m.RoutingKey, &m.Priority, &state, &m.Attempts, &m.PublishedAt, &m.DueAt, &m.ExpiresAt,
 		&m.Delivery, &m.Owner, &m.Reason, &m.Detail, &m.ErrorClass, &m.DiedAt, &m.Payload, &m.ContentType, &m.Headers,
 		total)
 	if err != nil {
 		return m, err
 	}
-	m.OriginID = m.ID
 	m.State = runStates[state]
 	switch m.State {
 	case InFlight:

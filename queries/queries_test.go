@@ -298,7 +298,9 @@ func TestStatus(t *testing.T) {
 	require.Nil(t, status.CheckpointAt)
 	require.NoError(t, held.Rollback(t.Context()))
 
-	_, err = b.pool.Exec(t.Context(), "select leat.make_partitions(); insert into leat.unplaced (ids) values ('{1,2}'), ('{3}')")
+	_, err = b.pool.Exec(t.Context(), `select leat.make_partitions();
+		insert into leat.unplaced (channel_id, fifo, first_id, state, rank, routing_key, ids)
+		values (1, false, 1, 0, 9, '', '{1,2}'), (1, false, 3, 0, 9, '', '{3}')`)
 	require.NoError(t, err)
 	_, err = b.pool.Exec(t.Context(), "select leat.checkpoint()")
 	require.NoError(t, err)
