@@ -25,4 +25,10 @@ type Event struct {
 	MessageIDs  []MessageID     // of a batch event
 	OriginIDs   []MessageID     // nil when each message is its own origin
 	Data        json.RawMessage // what else belongs to the kind
+
+	// Of a batch event that names very many messages, instead of MessageIDs.
+	MessageRanges []MessageRange
 }
+
+// MessageRange is the messages with ids from First to Last.
+type MessageRange struct{ First, Last MessageID }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,7 @@ type EventsFilter struct {
 	Kinds        []eventstore.Kind
 	MessageID    eventstore.MessageID
 	Actor        string
-	RoutingKey   *string // of published messages; nil is any
+	RoutingKey   *string // of message.published, and what else is of one key; nil is any
 	Cursor       string  // from an earlier page
 	Limit        int     // 1 to MaxLimit; 0 is DefaultLimit
 }
@@ -38,7 +39,8 @@ const chosenSQL = `select ` + eventColumns + `,
 from (
     select p.*,
            count(*) over () as total,
-           sum(coalesce(octet_length(p.payload), 0) + coalesce(pg_column_size(p.headers), 0) + coalesce(pg_column_size(p.message_ids), 0))
+           sum(coalesce(octet_length(p.payload), 0) + coalesce(pg_column_size(p.headers), 0) + coalesce(pg_column_size(p.message_ids), 0)
+               + coalesce(pg_column_size(p.message_ranges), 0) + coalesce(pg_column_size(p.data), 0))
                over (order by p.position rows between unbounded preceding and 1 preceding) as before
     from (
         select e.*
@@ -139,7 +141,11 @@ func (q *Queries) channelsNamed(ctx context.Context, name string) ([]eventstore.
 func (q *Queries) eventsOfMessage(
 	ctx context.Context, f EventsFilter, low, high eventstore.Position, channels []eventstore.ChannelID, limit int,
 ) (page []Event, next string, err error) {
-	err = q.eachEvent(ctx, f.MessageID, func(e Event) bool {
+	b, err := q.beginning(ctx, f.MessageID)
+	if err != nil || b == nil {
+		return nil, "", err
+	}
+	err = q.eachEvent(ctx, b, func(e Event) bool {
 		switch {
 		case e.Position < low || !f.takes(e, channels):
 		case len(page) == limit:
@@ -170,12 +176,7 @@ func (f EventsFilter) chooses() bool {
 // onlyBatches reports whether the choice is of batch events of a channel.
 func (f EventsFilter) onlyBatches() bool {
 	return f.Channel != "" && len(f.Kinds) > 0 && !slices.ContainsFunc(f.Kinds, func(k eventstore.Kind) bool {
-		switch k {
-		case eventstore.MessagePublished, eventstore.ChannelDeclared, eventstore.ChannelAltered, eventstore.ChannelDeleted:
-			return true
-		default:
-			return false
-		}
+		return k == eventstore.MessagePublished || !strings.HasPrefix(string(k), "message.")
 	})
 }
 

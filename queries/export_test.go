@@ -8,31 +8,40 @@ import (
 
 // Death is death.
 func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstore.Position, error) {
-	return q.death(ctx, id)
+	b, err := q.beginning(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	deaths, err := q.deaths(ctx, []beginning{*b})
+	return deaths[0], err
 }
 
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		batchEventsSQL, batchWindowSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, deathSQL, eventsSQL,
-		historySQL, horizonSQL, keyMessagesSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, nowSQL, plansSQL, probeSQL, sessionsSQL,
+		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
+		historySQL, horizonSQL, keyMessagesSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}
 }
 
 // For looking at their plans.
 const (
-	BatchEventsSQL = batchEventsSQL
-	BatchWindowSQL = batchWindowSQL
-	ChannelSQL     = channelSQL
-	DeathSQL       = deathSQL
-	EventsSQL      = eventsSQL
-	HistorySQL     = historySQL
-	KeyMessagesSQL = keyMessagesSQL
-	MessagesSQL    = messagesSQL
-	PlansSQL       = plansSQL
-	ProbeSQL       = probeSQL
-	WindowSQL      = windowSQL
+	BatchEventsSQL  = batchEventsSQL
+	BatchWindowSQL  = batchWindowSQL
+	ChannelSQL      = channelSQL
+	BeginningsSQL   = beginningsSQL
+	ContentSQL      = contentSQL
+	CopiesSQL       = copiesSQL
+	DeathsSQL       = deathsSQL
+	FamilyEventsSQL = familyEventsSQL
+	EventsSQL       = eventsSQL
+	HistorySQL      = historySQL
+	KeyMessagesSQL  = keyMessagesSQL
+	MessagesSQL     = messagesSQL
+	PlansSQL        = plansSQL
+	ProbeSQL        = probeSQL
+	WindowSQL       = windowSQL
 )
 
 // Cursor reads a cursor and writes it again.

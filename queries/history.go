@@ -16,45 +16,70 @@ type Event struct {
 	Channel string // "" when it concerns none
 }
 
-// Step by step, and no more of them than a page has, from the publish or from
-// the last event of the page before, through the batch events of the channel, on
-// the index events_batches, and not past the event that ends the message. An expiry ends
-// it too, unless the queue dead-letters what expires: that event has the same
-// time, so whatever is clearly later tells that it did not come. What a message
-// that is still waiting costs is one index entry and one list of ids for each
-// batch event of its channel since it was published.
-const historySQL = `-- queries.History
-with recursive steps as (
-    (
-        select e.position, e.kind, e.at, e.channel_id, true as named
-        from leat.events e
-        where e.position = greatest($1, $3::bigint)
-          and (e.kind = 'message.published' or $1 = any (e.message_ids))
+// walkSQL goes step by step, and no more of them than it is asked for, from
+// m.after on, which is a message's id or an event that names it, through the batch
+// events of its channel, on the index events_batches, and not past the event that
+// ends the message. What a message that is still waiting costs is one index entry
+// and one list of ids for each batch event of its channel since it was published.
+// A step looks at m.most batch events at most, if that is not null, and is a cut
+// when they did not name the message.
+//
+// Some events may be the last or be followed by more of the same transaction: an
+// expiry by a death, a death by the copy to another channel. Those have much the
+// same time, so whatever is clearly later tells that they did not come.
+const walkSQL = `
+    with recursive steps as (
+        select m.after as position, e.kind, e.at, e.data, true as named, false as cut
+        from (select) s
+        left join leat.events e on e.position = m.after
+        union all
+        select n.position, n.kind, n.at, n.data, n.named, n.cut
+        from steps s
+        cross join lateral (
+            select b.position, b.kind, b.at, b.data, b.named, not b.named and not b.late as cut
+            from (
+                select b.position, b.kind, b.at, b.data,
+                    row_number() over (order by b.position) as n,
+                    leat.names(b.message_ids, b.message_ranges, m.id) as named,
+                    coalesce(b.at > s.at + interval '10 s' and (
+                        s.position >= m.death
+                        or s.kind = 'message.expired'
+                        or (s.kind = 'message.recovered' and s.data ? 'to')
+                        or (s.kind = 'message.published' and m.exchange)), false) as late
+                from (
+                    select b.position, b.kind, b.at, b.data, b.message_ids, b.message_ranges
+                    from leat.events b
+                    where b.channel_id = m.channel
+                      and b.position > s.position
+                      and b.message_ids is not null
+                    order by b.position
+                    limit m.most
+                ) b
+            ) b
+            where b.named or b.late or b.n = m.most
+            limit 1 -- in the order from below: a sort here would read all of it
+        ) n
+        where s.named
+          and (s.kind is null or s.kind not in ('message.acked', 'message.discarded', 'message.purged'))
+          and (s.kind is distinct from 'message.routed' or (not m.exchange and s.data ->> 'cause' is distinct from 'redrive'))
     )
-    union all
-    select n.position, n.kind, n.at, n.channel_id, n.named
+    select s.position, s.cut
     from steps s
-    cross join lateral (
-        select b.position, b.kind, b.at, b.channel_id, $1 = any (b.message_ids) as named
-        from leat.events b
-        where b.channel_id = s.channel_id
-          and b.position > s.position
-          and b.position <= $2
-          and b.message_ids is not null
-          and ($1 = any (b.message_ids) or (s.kind = 'message.expired' and b.at > s.at + interval '10 s'))
-        order by b.position
-        limit 1
-    ) n
-    where s.named
-      and s.kind not in ('message.acked', 'message.discarded', 'message.purged')
-)
+    where (s.named or s.cut)
+      and s.kind is not null`
+
+const historySQL = `-- queries.History
 select ` + eventColumns + `
 from (
     select s.position
-    from steps s
-    where s.named
-      and s.position > $3
-    limit $4
+    from (
+        select $1::bigint as id, greatest($1, $3::bigint) as after, $4::integer as channel, $5::boolean as exchange,
+            $2::bigint as death, null::bigint as most
+    ) m
+    cross join lateral (` + walkSQL + `
+          and s.position > $3
+        limit $6
+    ) s
 ) s
 join leat.events e on e.position = s.position
 left join leat.channels c on c.id = e.channel_id
@@ -75,6 +100,10 @@ const eventColumns = `e.position,
        e.headers,
        coalesce(e.actor, ''),
        e.message_ids,
+       case
+           when e.message_ranges is not null
+           then array(select unnest(array[lower(r), upper(r) - 1]) from unnest(e.message_ranges) r)
+       end,
        e.origin_ids,
        e.data,
        coalesce(c.name, '')`
@@ -86,14 +115,14 @@ func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f Histor
 	if err != nil {
 		return nil, "", err
 	}
-	page, next, err = q.history(ctx, id, after, limit)
-	if err != nil {
-		return nil, "", wrap(err, "read history of message %d", id)
-	}
-	if len(page) == 0 && after == 0 {
+	b, err := q.beginning(ctx, id)
+	if err == nil && b == nil {
 		return nil, "", messageNotFound(id)
 	}
-	return page, next, nil
+	if err == nil {
+		page, next, err = q.history(ctx, b, after, limit)
+	}
+	return page, next, wrap(err, "read history of message %d", id)
 }
 
 // HistoryFilter chooses a page of a history.
@@ -102,19 +131,13 @@ type HistoryFilter struct {
 	Limit  int    // 1 to MaxLimit; 0 is DefaultLimit
 }
 
-// history is empty when there is no such message.
-func (q *Queries) history(ctx context.Context, id eventstore.MessageID, after cursor, limit int) (page []Event, next string, err error) {
-	last, err := q.death(ctx, id)
+func (q *Queries) history(ctx context.Context, b *beginning, after cursor, limit int) (page []Event, next string, err error) {
+	deaths, err := q.deaths(ctx, []beginning{*b})
 	if err != nil {
 		return nil, "", err
 	}
-	batch := &pgx.Batch{}
-	batch.Queue(plansSQL)
-	batch.Queue(historySQL, id, last, after, limit+1).Query(func(rows pgx.Rows) (err error) {
-		page, err = pgx.CollectRows(rows, scanEvent)
-		return err
-	})
-	if err := q.pool.SendBatch(ctx, batch).Close(); err != nil {
+	page, err = planned(ctx, q, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.Exchange, limit+1)
+	if err != nil {
 		return nil, "", err
 	}
 	if len(page) > limit {
@@ -125,9 +148,9 @@ func (q *Queries) history(ctx context.Context, id eventstore.MessageID, after cu
 }
 
 // eachEvent goes through the whole history of a message, page by page.
-func (q *Queries) eachEvent(ctx context.Context, id eventstore.MessageID, visit func(Event) (more bool)) error {
+func (q *Queries) eachEvent(ctx context.Context, b *beginning, visit func(Event) (more bool)) error {
 	for after := cursor(0); ; {
-		page, next, err := q.history(ctx, id, after, MaxLimit)
+		page, next, err := q.history(ctx, b, after, MaxLimit)
 		if err != nil {
 			return err
 		}
@@ -144,33 +167,61 @@ func (q *Queries) eachEvent(ctx context.Context, id eventstore.MessageID, visit 
 }
 
 // A dead run bears the position of its death.
-const deathSQL = `-- queries.death
-select r.delivery
-from leat.events e
-join leat.queue_runs r on r.channel_id = e.channel_id
-where e.position = $1
-  and e.kind = 'message.published'
-  and r.state = 3
-  and r.first_id <= $1
-  and r.ids[cardinality(r.ids)] >= $1
-  and $1 = any (r.ids)
-  and r.delivery is not null
-limit 1`
+const deathsSQL = `-- queries.deaths
+select m.n,
+       d.position
+from unnest($1::bigint[], $2::integer[]) with ordinality m (id, channel, n)
+cross join lateral (
+    select r.delivery
+    from leat.queue_runs r
+    where r.channel_id = m.channel
+      and r.state = 3
+      and r.first_id <= m.id
+      and r.ids[cardinality(r.ids)] >= m.id
+      and m.id = any (r.ids)
+      and r.delivery is not null
+    limit 1
+) d (position)`
 
-// death is the last event of a message that is dead, so that its history need
-// not be looked for in all that came since; no bound of others. The log answers
+// never is the death of what is not dead.
+const never = eventstore.Position(math.MaxInt64)
+
+// deaths are the last events of messages that are dead, so that their histories
+// need not be looked for in all that came since; never of others. The log answers
 // without the queue views too: while they are rebuilt nothing is known.
-func (q *Queries) death(ctx context.Context, id eventstore.MessageID) (eventstore.Position, error) {
-	last := eventstore.Position(math.MaxInt64)
+func (q *Queries) deaths(ctx context.Context, messages []beginning) ([]eventstore.Position, error) {
+	ids, channels, list := places(messages)
+	for i := range list {
+		list[i] = never
+	}
+	var (
+		n     int
+		death eventstore.Position
+	)
 	batch := &pgx.Batch{}
 	batch.Queue(lockTimeoutSQL, "100ms")
 	batch.Queue(plansSQL)
-	batch.Queue(deathSQL, id).QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	batch.Queue(deathsSQL, ids, channels).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&n, &death}, func() error {
+			list[n-1] = death
+			return nil
+		})
+		return err
+	})
 	err := q.pool.SendBatch(ctx, batch).Close()
-	if errors.Is(err, pgx.ErrNoRows) || errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.Busy}) {
-		return math.MaxInt64, nil
+	if errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.Busy}) {
+		return list, nil
 	}
-	return last, err
+	return list, err
+}
+
+// places are the messages for a statement, and a list to fill for them.
+func places(messages []beginning) (ids []eventstore.MessageID, channels []eventstore.ChannelID, list []eventstore.Position) {
+	for _, b := range messages {
+		ids = append(ids, b.ID)
+		channels = append(channels, b.ChannelID)
+	}
+	return ids, channels, make([]eventstore.Position, len(messages))
 }
 
 func messageNotFound(id eventstore.MessageID) *eventstore.Error {
@@ -178,19 +229,22 @@ func messageNotFound(id eventstore.MessageID) *eventstore.Error {
 }
 
 func scanEvent(row pgx.CollectableRow) (e Event, err error) {
-	err = row.Scan(eventFields(&e)...)
-	return e, err
+	return e, scanEventInto(row, &e)
 }
 
 func scanSizedEvent(row pgx.CollectableRow, total *int) (e Event, err error) {
-	err = row.Scan(append(eventFields(&e), total)...)
-	return e, err
+	return e, scanEventInto(row, &e, total)
 }
 
-// eventFields are where eventColumns go.
-func eventFields(e *Event) []any {
-	return []any{
+// scanEventInto reads eventColumns, and what comes after them.
+func scanEventInto(row pgx.CollectableRow, e *Event, more ...any) error {
+	var ends []eventstore.MessageID
+	err := row.Scan(append([]any{
 		&e.Position, &e.At, &e.Kind, &e.ChannelID, &e.Delivery, &e.DueAt, &e.ExpiresAt, &e.Priority,
-		&e.RoutingKey, &e.Payload, &e.ContentType, &e.Headers, &e.Actor, &e.MessageIDs, &e.OriginIDs, &e.Data, &e.Channel,
+		&e.RoutingKey, &e.Payload, &e.ContentType, &e.Headers, &e.Actor, &e.MessageIDs, &ends, &e.OriginIDs, &e.Data, &e.Channel,
+	}, more...)...)
+	for i := 0; i+1 < len(ends); i += 2 {
+		e.MessageRanges = append(e.MessageRanges, eventstore.MessageRange{First: ends[i], Last: ends[i+1]})
 	}
+	return err
 }

@@ -158,10 +158,15 @@ func TestHistoryStopsAtTheEnd(t *testing.T) {
 	b.ack("q", b.poll("q", 1))
 	dead := b.publish("q", numbered(1)...)[0]
 	b.nack("q", b.poll("q", 1), "deadLetter", "")
-	for range 50 {
-		b.publish("q", numbered(2)...)
-		b.ack("q", b.poll("q", 2))
-	}
+	var channel int
+	require.NoError(t, b.pool.QueryRow(t.Context(), `
+		with others as (
+			insert into leat.events (kind, channel_id, message_ids, at)
+			select 'message.acked', c.id, array[1000000 + n], clock_timestamp() + n * interval '1 min'
+			from leat.channels c, generate_series(1, 100) n
+			returning channel_id
+		)
+		select distinct channel_id from others`).Scan(&channel))
 	for id, kinds := range map[eventstore.MessageID]string{
 		acked: "published delivered acked", dead: "published delivered dead_lettered",
 	} {
@@ -170,9 +175,9 @@ func TestHistoryStopsAtTheEnd(t *testing.T) {
 		require.Equal(t, kinds, kindsOf(events))
 		last, err := b.Death(t.Context(), id)
 		require.NoError(t, err)
-		plan := b.analyze(queries.HistorySQL, id, last, 0, 100)
+		plan := b.analyze(queries.HistorySQL, id, last, 0, channel, false, 100)
 		require.Contains(t, plan, "channel_id_position_idx")
-		require.NotRegexp(t, `Rows Removed by Filter: [1-9]`, plan)
+		require.NotRegexp(t, `Rows Removed by Filter: ([2-9]|1\d)`, plan)
 	}
 }
 

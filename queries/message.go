@@ -8,43 +8,53 @@ import (
 	"leat/eventstore"
 )
 
-const nowSQL = `-- queries.now
+// States of messages that are in no queue, beside those that have left one.
+const (
+	Redriven   State = "redriven"   // recovered into another channel, as a copy
+	Routed     State = "routed"     // published to an exchange: only its copies are somewhere
+	Unroutable State = "unroutable" // published to an exchange that had no link for it
+)
+
+// A copy has the content of its origin; its own headers go over that one's.
+const contentSQL = `-- queries.content
 select clock_timestamp(),
-       exists (
-           select
-           from leat.channels c
-           where c.id = $1
-             and c.deleted_at is not null
-       )`
+       o.at,
+       o.payload,
+       coalesce(o.content_type, 'application/json'),
+       coalesce(o.headers, '{}') || coalesce(e.headers, '{}')
+from leat.events o
+cross join leat.events e
+where o.position = $1
+  and e.position = $2`
 
 // Message says where a message is now, by the log: also when the queue views
 // are lost, and when it has left its queue long ago.
 func (q *Queries) Message(ctx context.Context, id eventstore.MessageID) (Message, error) {
-	var m Message
-	var channel eventstore.ChannelID
-	err := q.eachEvent(ctx, id, func(e Event) bool {
-		if m.ID == 0 {
-			m, channel = published(e), e.ChannelID
-		} else {
-			m.apply(e)
-		}
-		return true
-	})
-	switch {
-	case err != nil:
-		return Message{}, wrap(err, "look at message %d", id)
-	case m.ID == 0:
+	m, err := q.message(ctx, id)
+	return m, wrap(err, "look at message %d", id)
+}
+
+func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message, error) {
+	b, err := q.beginning(ctx, id)
+	if err != nil {
+		return Message{}, err
+	}
+	if b == nil {
 		return Message{}, messageNotFound(id)
 	}
-	var (
-		now     time.Time
-		deleted bool
-	)
-	if err := q.pool.QueryRow(ctx, nowSQL, channel).Scan(&now, &deleted); err != nil {
-		return Message{}, wrap(err, "look at message %d", id)
+	m := begun(b)
+	err = q.eachEvent(ctx, b, func(e Event) bool {
+		m.apply(&e.Event)
+		return true
+	})
+	if err != nil {
+		return Message{}, err
 	}
-	m.settle(now, deleted)
-	return m, nil
+	var now time.Time
+	err = q.pool.QueryRow(ctx, contentSQL, b.Origin, b.Position).
+		Scan(&now, &m.PublishedAt, &m.Payload, &m.ContentType, &m.Headers)
+	m.settle(now, b.Deleted)
+	return m, err
 }
 
 // settle says what time, and the end of its channel, make of a message.
@@ -60,38 +70,30 @@ func (m *Message) settle(now time.Time, deleted bool) {
 	}
 }
 
-func published(e Event) Message {
+// begun is a message as it was at first, but for its content.
+func begun(b *beginning) Message {
 	m := Message{
-		ID:          eventstore.MessageID(e.Position),
-		OriginID:    eventstore.MessageID(e.Position),
-		Channel:     e.Channel,
+		ID:          b.ID,
+		OriginID:    b.Origin,
+		Channel:     b.Channel,
+		RoutingKey:  b.RoutingKey,
+		Priority:    b.Priority,
 		State:       Delayed,
-		PublishedAt: e.At,
-		DueAt:       e.DueAt,
-		ExpiresAt:   e.ExpiresAt,
-		Payload:     e.Payload,
-		ContentType: defaultContentType,
-		Headers:     e.Headers,
+		PublishedAt: b.At,
+		DueAt:       b.DueAt,
+		ExpiresAt:   b.ExpiresAt,
 	}
-	if e.RoutingKey != nil {
-		m.RoutingKey = *e.RoutingKey
-	}
-	if e.Priority != nil {
-		m.Priority = int(*e.Priority)
-	}
-	if e.ContentType != nil {
-		m.ContentType = *e.ContentType
-	}
-	if m.Headers == nil {
-		m.Headers = json.RawMessage("{}")
+	if b.Exchange {
+		m.State = Unroutable
 	}
 	return m
 }
 
 // apply takes a message one event further.
-func (m *Message) apply(e Event) {
+func (m *Message) apply(e *eventstore.Event) {
 	leave := func(s State) {
 		m.State, m.DueAt, m.LeaseUntil, m.Owner, m.Delivery = s, nil, nil, "", 0
+		m.Reason, m.Detail, m.ErrorClass, m.DiedAt = "", "", "", nil
 	}
 	switch e.Kind {
 	case eventstore.MessageDelivered:
@@ -108,7 +110,8 @@ func (m *Message) apply(e Event) {
 		m.DueAt = e.DueAt
 	case eventstore.MessageDeadLettered:
 		leave(Dead)
-		m.DiedAt, m.ExpiresAt = &e.At, nil
+		at := e.At
+		m.DiedAt, m.ExpiresAt = &at, nil
 		m.Reason, m.Detail, m.ErrorClass = death(e.Data)
 	case eventstore.MessageAcked:
 		leave(Acked)
@@ -118,7 +121,35 @@ func (m *Message) apply(e Event) {
 		leave(Purged)
 	case eventstore.MessageExpired:
 		leave(Expired)
+	case eventstore.MessageRecovered:
+		m.recover(e, leave)
+	case eventstore.MessageRouted:
+		if m.State == Unroutable {
+			m.State = Routed
+		}
 	}
+}
+
+// recover is apply of a message.recovered event.
+func (m *Message) recover(e *eventstore.Event, leave func(State)) {
+	if redriveTarget(e.Data) != "" {
+		leave(Redriven)
+		return
+	}
+	leave(Delayed)
+	m.Attempts, m.ExpiresAt = 0, e.ExpiresAt
+}
+
+// redriveTarget reads the data of a message.recovered event: the channel that a
+// message has left for, "" when it is back where it was.
+func redriveTarget(data json.RawMessage) string {
+	var d struct {
+		To string `json:"to"`
+	}
+	if len(data) == 0 || json.Unmarshal(data, &d) != nil {
+		return ""
+	}
+	return d.To
 }
 
 // death reads the data of a message.dead_lettered event.
