@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,15 +16,25 @@ const (
 	Queue    = "queue"    // the kind: stored, competing consumers, settled one by one
 	Standard = "standard" // the mode: unordered, shared among consumers
 	FIFO     = "fifo"     // the mode: in order per routing key, one delivery of a key at a time
+	Exchange = "exchange" // the kind: stores nothing, only routes along its links
+)
+
+// Types of exchanges. A type is the rule of all links of the exchange.
+const (
+	Direct  = "direct"  // MatchExact
+	Fanout  = "fanout"  // MatchAll
+	Topic   = "topic"   // MatchTopic
+	Headers = "headers" // MatchHeaders
 )
 
 // Channel is a declared channel.
 type Channel struct {
 	ID         eventstore.ChannelID
 	Name       string
-	Kind       string // Queue
-	Mode       string // Standard or FIFO
-	Policy     Policy
+	Kind       string // Queue or Exchange
+	Mode       string // of a queue: Standard or FIFO
+	Type       string // of an exchange: Direct, Fanout, Topic or Headers
+	Policy     Policy // of a queue
 	DeclaredAt time.Time
 	Epoch      eventstore.Position // a channel declared again has another epoch
 }
@@ -33,19 +44,26 @@ type Channel struct {
 type ChannelSpec struct {
 	Name   string
 	Kind   string // default Queue
-	Mode   string // default Standard
+	Mode   string // of a queue: default Standard
+	Type   string // of an exchange
 	Policy PolicyPatch
 }
 
 // channelColumns are the columns that scanChannel reads.
-const channelColumns = `c.id, c.name, c.kind, c.mode, c.lease, c.max_deliveries, c.retry_strategy, c.base_delay, c.max_delay,
-    c.jitter, c.non_retryable, c.dead_letter_expired, c.dedup_window, c.priority_ageing, c.declared_at, c.epoch`
+const channelColumns = `c.id, c.name, c.kind,
+    case when c.kind = 'queue' then c.mode else '' end, case when c.kind = 'exchange' then c.mode else '' end,
+    c.lease, c.max_deliveries, c.retry_strategy, c.base_delay, c.max_delay, c.jitter, c.non_retryable, c.dead_letter_expired,
+    c.dedup_window, c.priority_ageing, coalesce((select t.name from leat.channels t where t.id = c.dead_letter_to), ''),
+    c.dead_letter_retention, c.mode = 'fifo' and c.circuit,
+    case when c.mode = 'fifo' then c.circuit_cool_down else '0' end, case when c.mode = 'fifo' then c.circuit_threshold else 0 end,
+    c.declared_at, c.epoch`
 
 func channelFields(c *Channel) []any {
 	p := &c.Policy
 	return []any{
-		&c.ID, &c.Name, &c.Kind, &c.Mode, &p.Lease, &p.MaxDeliveries, &p.Retry.Strategy, &p.Retry.BaseDelay,
+		&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Type, &p.Lease, &p.MaxDeliveries, &p.Retry.Strategy, &p.Retry.BaseDelay,
 		&p.Retry.MaxDelay, &p.Retry.Jitter, &p.NonRetryable, &p.DeadLetterExpired, &p.DedupWindow, &p.PriorityAgeing,
+		&p.DeadLetterTo, &p.DeadLetterRetention, &p.Circuit.Enabled, &p.Circuit.CoolDown, &p.Circuit.Threshold,
 		&c.DeclaredAt, &c.Epoch,
 	}
 }
@@ -76,7 +94,7 @@ func (b *Broker) declareChannel(ctx context.Context, db querier, actor string, s
 	if spec.Kind == "" {
 		spec.Kind = Queue
 	}
-	if spec.Mode == "" {
+	if spec.Mode == "" && spec.Kind == Queue {
 		spec.Mode = Standard
 	}
 	if err := b.checkSpec(actor, spec); err != nil {
@@ -86,30 +104,59 @@ func (b *Broker) declareChannel(ctx context.Context, db querier, actor string, s
 	if err != nil {
 		return Channel{}, false, err
 	}
-	err = queryRow(ctx, db, declareChannelSQL, []any{spec.Name, spec.Kind, spec.Mode, policy, actor},
+	err = queryRow(ctx, db, declareChannelSQL, []any{spec.Name, spec.Kind, spec.Mode + spec.Type, policy, actor},
 		append(channelFields(&c), &created)...)
-	return c, created, channelError(err)
+	return c, created, channelError(err, spec.Kind)
 }
 
 func (b *Broker) checkSpec(actor string, spec ChannelSpec) error {
 	var f faults
 	f.text(-1, "actor", actor, maxLabel)
 	f.name("name", spec.Name)
-	if spec.Kind != Queue {
-		f.invalid(-1, "kind", "must be %s", Queue)
+	switch spec.Kind {
+	case Queue:
+		spec.checkQueue(&f, b.cfg.Limits)
+	case Exchange:
+		spec.checkExchange(&f)
+	default:
+		f.invalid(-1, "kind", "must be %s or %s", Queue, Exchange)
 	}
-	if spec.Mode != Standard && spec.Mode != FIFO {
-		f.invalid(-1, "mode", "must be %s or %s", Standard, FIFO)
-	}
-	spec.Policy.check(&f, b.cfg.Limits)
 	return f.err()
 }
 
-// channelError renames the column that a conflict is about.
-func channelError(err error) error {
+func (spec ChannelSpec) checkQueue(f *faults, limits Limits) {
+	if spec.Mode != Standard && spec.Mode != FIFO {
+		f.invalid(-1, "mode", "must be %s or %s", Standard, FIFO)
+	}
+	if spec.Type != "" {
+		f.invalid(-1, "type", "is of exchanges: a queue has a mode")
+	}
+	spec.Policy.check(f, limits)
+	if spec.Mode == Standard && spec.Policy.Circuit != (CircuitPatch{}) {
+		f.invalid(-1, "circuit", "is of FIFO queues: a standard queue has no circuits")
+	}
+}
+
+func (spec ChannelSpec) checkExchange(f *faults) {
+	if spec.Mode != "" {
+		f.invalid(-1, "mode", "is of queues: an exchange has a type")
+	}
+	if !slices.Contains([]string{Direct, Fanout, Topic, Headers}, spec.Type) {
+		f.invalid(-1, "type", "must be %s, %s, %s or %s", Direct, Fanout, Topic, Headers)
+	}
+	if spec.Policy != (PolicyPatch{}) {
+		f.invalid(-1, "policy", "is of queues: an exchange takes none")
+	}
+}
+
+// channelError renames the column that a refusal is about.
+func channelError(err error, kind string) error {
 	if e, ok := errors.AsType[*eventstore.Error](err); ok {
 		if field, ok := fieldOf[e.Field]; ok {
 			e.Field = field
+		}
+		if e.Field == "mode" && kind == Exchange {
+			e.Field = "type"
 		}
 	}
 	return err
@@ -150,14 +197,15 @@ func (b *Broker) alterChannel(ctx context.Context, db querier, actor, name strin
 		return Channel{}, err
 	}
 	err = queryRow(ctx, db, alterChannelSQL, []any{name, columns, actor}, channelFields(&c)...)
-	return c, channelError(err)
+	return c, channelError(err, "")
 }
 
 const deleteChannelSQL = `-- commands.deleteChannel
 select leat.delete_channel($1, $2, nullif($3, ''))`
 
 // DeleteChannel ends a channel; its history stays in the log. A channel that
-// holds messages is refused as channel_not_empty unless force is set.
+// holds messages is refused as channel_not_empty, and one that takes the dead
+// letters of a queue as channel_in_use, unless force is set. Its links go with it.
 func (b *Broker) DeleteChannel(ctx context.Context, actor, name string, force bool) error {
 	leave, err := b.enter()
 	if err != nil {

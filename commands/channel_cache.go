@@ -10,12 +10,13 @@ import (
 	"leat/eventstore"
 )
 
-// channel is what the hot paths need to know of a queue; it never changes while
+// channel is what the hot paths need to know of a channel; it never changes while
 // the id is in use.
 type channel struct {
-	id   eventstore.ChannelID
-	name string
-	fifo bool
+	id       eventstore.ChannelID
+	name     string
+	fifo     bool
+	exchange bool
 }
 
 // channelCache remembers channels by name. An entry may be out of date when a
@@ -27,11 +28,21 @@ type channelCache struct {
 }
 
 const findChannelSQL = `-- commands.findChannel
-select c.id, c.mode = 'fifo'
+select c.id, c.mode = 'fifo', c.kind = 'exchange'
 from leat.channels c
-where c.name = $1 and c.kind = 'queue' and c.deleted_at is null`
+where c.name = $1 and c.deleted_at is null`
 
-// find resolves the name of a queue.
+// findQueue resolves the name of a queue.
+func (c *channelCache) findQueue(ctx context.Context, db querier, name string) (channel, error) {
+	ch, err := c.find(ctx, db, name)
+	if err == nil && ch.exchange {
+		return channel{}, eventstore.NewError(eventstore.ChannelNotFound,
+			"There is no queue %q: it is an exchange, which stores nothing.", name)
+	}
+	return ch, err
+}
+
+// find resolves the name of a channel.
 func (c *channelCache) find(ctx context.Context, db querier, name string) (channel, error) {
 	c.mu.RLock()
 	ch, ok := c.byName[name]
@@ -43,7 +54,7 @@ func (c *channelCache) find(ctx context.Context, db querier, name string) (chann
 		return channel{}, channelNotFound(name)
 	}
 	ch.name = name
-	err := queryRow(ctx, db, findChannelSQL, []any{name}, &ch.id, &ch.fifo)
+	err := queryRow(ctx, db, findChannelSQL, []any{name}, &ch.id, &ch.fifo, &ch.exchange)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return channel{}, channelNotFound(name)
 	}
@@ -66,7 +77,7 @@ func (c *channelCache) forget(name string) {
 }
 
 func channelNotFound(name string) *eventstore.Error {
-	return eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %.300q.", name)
+	return eventstore.NewError(eventstore.ChannelNotFound, "There is no channel %.300q.", name)
 }
 
 // isGone reports whether a channel was not found by its id.

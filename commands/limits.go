@@ -46,6 +46,7 @@ const (
 	maxBehind    = 24 * time.Hour            // how old a deliverAt may be
 	maxFaults    = 100                       // bad items that one error lists
 	maxDelivered = 1000                      // of a policy's maxDeliveries
+	maxThreshold = 1000                      // of a policy's circuit.threshold
 )
 
 // withDefaults fills what is 0.

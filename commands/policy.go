@@ -21,6 +21,18 @@ type Policy struct {
 	DeadLetterExpired bool          // whether expired messages are dead-lettered
 	DedupWindow       time.Duration // how long a dedupId is remembered
 	PriorityAgeing    time.Duration // a message gains one priority level each; 0: never
+	// DeadLetterTo is a channel that gets copies of the messages that die, "" if none.
+	DeadLetterTo        string
+	DeadLetterRetention time.Duration // dead letters that are older are removed; 0: never
+	Circuit             Circuit       // of a FIFO queue
+}
+
+// Circuit says when a routing key of a FIFO queue is shut: then all of it goes
+// to the dead letters.
+type Circuit struct {
+	Enabled   bool
+	CoolDown  time.Duration // after which one message is tried; 0: never
+	Threshold int           // after so many dead letters of a key in a row
 }
 
 // Retry says when a failed message is delivered again.
@@ -31,7 +43,7 @@ type Retry struct {
 	Jitter    float64 // 0 to 1: the share of the delay that is random
 }
 
-// DefaultPolicy is the policy of a queue that was declared without one.
+// DefaultPolicy is the policy of a standard queue that was declared without one.
 func DefaultPolicy() Policy {
 	return Policy{
 		Lease:         30 * time.Second,
@@ -52,6 +64,17 @@ type PolicyPatch struct {
 	DeadLetterExpired *bool
 	DedupWindow       *time.Duration
 	PriorityAgeing    *time.Duration
+
+	DeadLetterTo        *string // "" is none
+	DeadLetterRetention *time.Duration
+	Circuit             CircuitPatch // of a FIFO queue only
+}
+
+// CircuitPatch is the part of a PolicyPatch about Circuit.
+type CircuitPatch struct {
+	Enabled   *bool
+	CoolDown  *time.Duration
+	Threshold *int
 }
 
 // RetryPatch is the part of a PolicyPatch about Retry.
@@ -64,7 +87,7 @@ type RetryPatch struct {
 
 // Patch is the patch that sets every setting to that of the policy.
 func (p Policy) Patch() PolicyPatch {
-	return PolicyPatch{
+	patch := PolicyPatch{
 		Lease:         &p.Lease,
 		MaxDeliveries: &p.MaxDeliveries,
 		Retry: RetryPatch{
@@ -75,7 +98,16 @@ func (p Policy) Patch() PolicyPatch {
 		DeadLetterExpired: &p.DeadLetterExpired,
 		DedupWindow:       &p.DedupWindow,
 		PriorityAgeing:    &p.PriorityAgeing,
+
+		DeadLetterTo:        &p.DeadLetterTo,
+		DeadLetterRetention: &p.DeadLetterRetention,
 	}
+	if p.Circuit != (Circuit{}) { // that of a standard queue
+		patch.Circuit = CircuitPatch{
+			Enabled: &p.Circuit.Enabled, CoolDown: &p.Circuit.CoolDown, Threshold: &p.Circuit.Threshold,
+		}
+	}
+	return patch
 }
 
 // fieldOf maps columns of leat.channels to the names that clients use.
@@ -90,6 +122,12 @@ var fieldOf = map[string]string{
 	"dead_letter_expired": "deadLetterExpired",
 	"dedup_window":        "dedupWindow",
 	"priority_ageing":     "priorityAgeing",
+
+	"dead_letter_to":        "deadLetterTo",
+	"dead_letter_retention": "deadLetterRetention",
+	"circuit":               "circuit.enabled",
+	"circuit_cool_down":     "circuit.coolDown",
+	"circuit_threshold":     "circuit.threshold",
 }
 
 // columns is the patch as leat.declare_channel and leat.alter_channel take it.
@@ -105,6 +143,11 @@ func (p PolicyPatch) columns() (string, error) {
 	put(set, "dead_letter_expired", p.DeadLetterExpired, same)
 	put(set, "dedup_window", p.DedupWindow, interval)
 	put(set, "priority_ageing", p.PriorityAgeing, interval)
+	put(set, "dead_letter_to", p.DeadLetterTo, same)
+	put(set, "dead_letter_retention", p.DeadLetterRetention, interval)
+	put(set, "circuit", p.Circuit.Enabled, same)
+	put(set, "circuit_cool_down", p.Circuit.CoolDown, interval)
+	put(set, "circuit_threshold", p.Circuit.Threshold, same)
 	text, err := json.Marshal(set)
 	return string(text), err
 }
@@ -156,6 +199,18 @@ func (p PolicyPatch) check(f *faults, limits Limits) {
 	})
 	check(p.DedupWindow, func(d time.Duration) { f.between(-1, "dedupWindow", d, 0, maxAhead) })
 	check(p.PriorityAgeing, func(d time.Duration) { f.between(-1, "priorityAgeing", d, 0, maxAhead) })
+	check(p.DeadLetterTo, func(name string) {
+		if name != "" {
+			f.name("deadLetterTo", name)
+		}
+	})
+	check(p.DeadLetterRetention, func(d time.Duration) { f.between(-1, "deadLetterRetention", d, 0, maxAhead) })
+	check(p.Circuit.CoolDown, func(d time.Duration) { f.between(-1, "circuit.coolDown", d, 0, maxAhead) })
+	check(p.Circuit.Threshold, func(n int) {
+		if n < 1 || n > maxThreshold {
+			f.invalid(-1, "circuit.threshold", "must be from 1 to %d", maxThreshold)
+		}
+	})
 }
 
 func check[T any](value *T, rule func(T)) {

@@ -66,7 +66,7 @@ func (b *Broker) Poll(ctx context.Context, req PollRequest) ([]Delivery, error) 
 
 func (b *Broker) pollOnce(ctx context.Context, req PollRequest, deadline time.Time) ([]Delivery, error) {
 	for {
-		ch, err := b.channels.find(ctx, b.cfg.Pool, req.Queue)
+		ch, err := b.channels.findQueue(ctx, b.cfg.Pool, req.Queue)
 		if err == nil {
 			return b.await(ctx, ch, newWaiter(req, deadline))
 		}
@@ -118,7 +118,7 @@ func (b *Broker) PollTx(ctx context.Context, tx pgx.Tx, req PollRequest) ([]Deli
 		f.invalid(-1, "wait", "must be 0 in a transaction")
 		return nil, f.err()
 	}
-	ch, err := b.channels.find(ctx, tx, req.Queue)
+	ch, err := b.channels.findQueue(ctx, tx, req.Queue)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (b *Broker) purge(ctx context.Context, db querier, queue, actor string) (pu
 	if err := f.err(); err != nil {
 		return 0, err
 	}
-	ch, err := b.channels.find(ctx, db, queue)
+	ch, err := b.channels.findQueue(ctx, db, queue)
 	if err != nil {
 		return 0, err
 	}

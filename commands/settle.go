@@ -55,7 +55,7 @@ func (b *Broker) prepareSettle(ctx context.Context, db querier, req SettleReques
 	if err != nil {
 		return settlement{}, err
 	}
-	s.channel, err = b.channels.find(ctx, db, req.Queue)
+	s.channel, err = b.channels.findQueue(ctx, db, req.Queue)
 	return s, err
 }
 
@@ -109,7 +109,7 @@ func (b *Broker) oneQueue(
 	result, err := run(s)
 	if _, inTx := db.(pgx.Tx); isGone(err) && !inTx {
 		b.channels.forget(req.Queue)
-		if s.channel, err = b.channels.find(ctx, db, req.Queue); err != nil {
+		if s.channel, err = b.channels.findQueue(ctx, db, req.Queue); err != nil {
 			return SettleResult{}, err
 		}
 		result, err = run(s)

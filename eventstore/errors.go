@@ -24,6 +24,11 @@ const (
 	ChannelNotFound     Code = "channel_not_found"    //
 	ChannelConflict     Code = "channel_conflict"     // exists with other settings
 	ChannelNotEmpty     Code = "channel_not_empty"    // holds messages
+	ChannelInUse        Code = "channel_in_use"       // takes the dead letters of a queue
+	LinkNotFound        Code = "link_not_found"       //
+	LinkConflict        Code = "link_conflict"        // exists with other settings
+	LinkCycle           Code = "link_cycle"           // would lead back to where it comes from
+	OrderLost           Code = "order_lost"           // would lead what has no order to a FIFO queue
 	MessageNotFound     Code = "message_not_found"    //
 	DedupConflict       Code = "dedup_conflict"       // the dedupId was used for other content
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
@@ -42,7 +47,8 @@ const (
 var codes = []Code{
 	InvalidRequest, UnknownField, InvalidField, BatchEmpty, BatchTooLarge,
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
-	ChannelNotFound, ChannelConflict, ChannelNotEmpty, MessageNotFound,
+	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
+	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound,
 	DedupConflict, ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -48,6 +49,29 @@ type ChannelID int32
 
 // String is the id in decimal.
 func (id ChannelID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// LinkID identifies a link; a link that was deleted and declared again is
+// another one.
+type LinkID int32
+
+// String is the id in decimal.
+func (id LinkID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// ParseLinkID reads what String wrote, with the strictness of ParsePosition.
+func ParseLinkID(s string) (LinkID, error) {
+	n, err := parseNumber(s)
+	switch {
+	case err != nil:
+	case n == 0:
+		err = errNotPositive
+	case n > math.MaxInt32:
+		err = errNotNumber
+	}
+	if err != nil {
+		return 0, fmt.Errorf("parse link id %q: %w", s, err)
+	}
+	return LinkID(n), nil
+}
 
 // parseNumber reads a non-negative decimal number that has one spelling only.
 func parseNumber(s string) (int64, error) {

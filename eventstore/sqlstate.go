@@ -30,6 +30,11 @@ var raised = map[string]Code{
 	"LE005": ChannelNotEmpty,
 	"LE006": DedupConflict,
 	"LE007": ReceiptMalformed,
+	"LE020": LinkNotFound,
+	"LE021": LinkConflict,
+	"LE022": LinkCycle,
+	"LE023": OrderLost,
+	"LE024": ChannelInUse,
 }
 
 // FromPg makes an *Error of what the database or the way to it refused. Other

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,11 +79,16 @@ func itemOf(e *eventstore.Error) api.ProblemItem {
 	return item
 }
 
+// whole are the codes whose messages are sentences, also when they name a field.
+var whole = []eventstore.Code{
+	eventstore.ChannelConflict, eventstore.ChannelNotFound, eventstore.LinkConflict, eventstore.LinkCycle,
+	eventstore.OrderLost, eventstore.ReceiptMalformed,
+}
+
 // sentence is the message with its subject: most errors about a field have none.
 func sentence(e *eventstore.Error) string {
 	text := e.Message
-	whole := e.Code == eventstore.ChannelConflict || e.Code == eventstore.ReceiptMalformed
-	if e.Field != "" && !whole {
+	if e.Field != "" && !slices.Contains(whole, e.Code) {
 		text = e.Field + " " + text
 	}
 	if e.Index >= 0 {
