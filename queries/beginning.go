@@ -65,7 +65,7 @@ const beginningSQL = `
                 from leat.events c
                 where c.kind = 'message.copied'
                   and c.position > m.id
-                  and c.position <= m.id + $3::bigint
+                  and c.position <= least(m.id, 9223372036854775807 - $3::bigint) + $3
                 order by c.position
                 limit $4
             ) c

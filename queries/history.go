@@ -39,7 +39,7 @@ const walkSQL = `
             select b.position, b.kind, b.at, b.data, b.named, not b.named and not b.late as cut
             from (
                 select b.position, b.kind, b.at, b.data,
-                    row_number() over (order by b.position) as n,
+                    row_number() over (order by b.channel_id, b.position) as n,
                     leat.names(b.message_ids, b.message_ranges, m.id) as named,
                     coalesce(b.at > s.at + interval '10 s' and (
                         s.position >= m.death
@@ -47,12 +47,13 @@ const walkSQL = `
                         or (s.kind = 'message.recovered' and s.data ? 'to')
                         or (s.kind = 'message.published' and m.exchange)), false) as late
                 from (
-                    select b.position, b.kind, b.at, b.data, b.message_ids, b.message_ranges
+                    select b.position, b.kind, b.at, b.data, b.channel_id, b.message_ids, b.message_ranges
                     from leat.events b
-                    where b.channel_id = m.channel
+                    where (b.channel_id, b.position) > (m.channel, s.position)
+                      and b.channel_id <= m.channel
                       and b.position > s.position
                       and b.message_ids is not null
-                    order by b.position
+                    order by b.channel_id, b.position
                     limit m.most
                 ) b
             ) b

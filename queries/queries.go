@@ -20,12 +20,8 @@ const (
 	MaxLimit     = 1000
 )
 
-const (
-	// rebuildingRetry is when to ask again while the views are rebuilt.
-	rebuildingRetry = time.Second
-
-	defaultContentType = "application/json"
-)
+// rebuildingRetry is when to ask again while the views are rebuilt.
+const rebuildingRetry = time.Second
 
 // Queries reads through a pool.
 type Queries struct {
