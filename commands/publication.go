@@ -39,7 +39,15 @@ const (
 type publishAnswer struct {
 	ids      []eventstore.MessageID
 	statuses []publishStatus // nil: all stored
+	dead     []bool          // nil: none
+	routedTo [][]routed      // nil: none
 	stored   bool            // at least one
+}
+
+// routed is a channel that got a copy.
+type routed struct {
+	id   eventstore.ChannelID
+	name string
 }
 
 func newPublication(ch channel, req PublishRequest) *publication {
@@ -85,6 +93,15 @@ func (p *publication) settle(a publishAnswer) {
 		}
 		if !p.settleOne(i, status, a.ids[n]) {
 			still = append(still, i)
+			continue
+		}
+		if a.dead != nil {
+			p.outcomes[i].DeadLettered = a.dead[n]
+		}
+		if a.routedTo != nil {
+			for _, to := range a.routedTo[n] {
+				p.outcomes[i].RoutedTo = append(p.outcomes[i].RoutedTo, to.name)
+			}
 		}
 	}
 	if p.refused.err() != nil {

@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,6 +27,8 @@ type Published struct {
 	MessageID       eventstore.MessageID // of a duplicate: the first one's
 	OriginMessageID eventstore.MessageID
 	Duplicate       bool              // its dedupId was known, with the same content
+	DeadLettered    bool              // it went to the dead letters at once: its key's circuit is not closed
+	RoutedTo        []string          // the channels that got a copy, by links
 	Err             *eventstore.Error // why it was not stored; only of a partial request
 }
 
@@ -219,7 +223,12 @@ func (b *Broker) pause(ctx context.Context, d time.Duration) error {
 
 // published wakes pollers if an answer stored something that is deliverable.
 func (b *Broker) published(p *publication, answer publishAnswer) {
-	if p.deliverable && answer.stored {
-		b.ready(p.channel.id)
+	if !p.deliverable || !answer.stored {
+		return
 	}
+	ready := map[eventstore.ChannelID]struct{}{p.channel.id: {}}
+	for _, to := range slices.Concat(answer.routedTo...) {
+		ready[to.id] = struct{}{}
+	}
+	b.ready(slices.Collect(maps.Keys(ready))...)
 }

@@ -2,8 +2,9 @@
 -- Every array has one element per message, or is null when no message uses it.
 -- requests groups the messages that stand or fall together. Answers the ids and,
 -- unless everything was stored, a status each: 0 stored, 1 duplicate, 2 dedup
--- conflict, 3 busy, 4 no such queue, 5 refused with its request, 6 priority on
--- a FIFO queue.
+-- conflict, 3 busy, 4 no such channel, 5 refused with its request, 6 priority on
+-- a FIFO queue. dead tells which went to the dead letters at once (null: none);
+-- message route_of[i] was copied to the channel with route_ids[i] and route_names[i].
 -- With wait = false nothing in here waits for another transaction for long.
 create function leat.publish_many(
     requests      integer[],
@@ -21,7 +22,11 @@ create function leat.publish_many(
     actors        text[],
     wait          boolean,
     out ids       bigint[],
-    out statuses  smallint[]
+    out statuses  smallint[],
+    out dead      boolean[],
+    out route_of    integer[],
+    out route_ids   integer[],
+    out route_names text[]
 )
 language plpgsql
 set search_path = ''
@@ -32,10 +37,18 @@ set jit = off as $$
 declare
     now_    timestamptz;
     live    integer[];
-    fifos   integer[];
+    fifos   integer[]; -- of channels and of the targets of links
+    exchanges integer[];
+    linked  boolean;
     refused integer[];
     alive   boolean;
     waiting boolean;
+    deaths  bigint[];
+    places  smallint[]; -- statuses, and 9 for what has no place because it is an exchange's
+    -- What becomes of the messages: those themselves, and behind them the copies.
+    all_of       integer[];
+    all_channels integer[] := channels;
+    all_keys     text[] := routing_keys;
 begin
     if not wait then
         perform set_config('lock_timeout', '100ms', true);
@@ -45,10 +58,11 @@ begin
     from (select distinct u.id from unnest(channels) u (id) order by 1) c;
     perform leat.fence();
 
-    select array_agg(c.id), array_agg(c.id) filter (where c.mode = 'fifo')
-    into live, fifos
+    select array_agg(c.id), array_agg(c.id) filter (where c.mode = 'fifo'), array_agg(c.id) filter (where c.kind = 'exchange'),
+        bool_or(c.linked)
+    into live, fifos, exchanges, linked
     from leat.channels c
-    where c.id = any (channels) and c.deleted_at is null and c.kind = 'queue';
+    where c.id = any (channels) and c.deleted_at is null and c.kind in ('queue', 'exchange');
 
     if not channels <@ coalesce(live, '{}') then
         select array_agg(case when u.c = any (live) then 0 else 4 end order by u.n) into statuses
@@ -61,13 +75,44 @@ begin
             into statuses
             from unnest(channels, priorities, statuses) with ordinality u (c, p, s, n);
         end if;
+    end if;
+
+    if linked then
+        select array_agg(r.n order by r.n, r.target_id), array_agg(r.target_id order by r.n, r.target_id),
+            array_agg(r.routing_key order by r.n, r.target_id)
+        into route_of, route_ids, all_keys
+        from leat.routes_of(channels, routing_keys, headers::jsonb[]) r
+        where coalesce(statuses[r.n], 0) = 0;
+    end if;
+    if route_of is not null then
+        perform pg_advisory_xact_lock_shared(1279607042, t.id)
+        from (select distinct u.id from unnest(route_ids) u (id) order by 1) t;
+        -- A target that was deleted meanwhile gets nothing.
+        select array_agg(u.n), array_agg(u.target), array_agg(u.key), array_agg(u.name)
+        into route_of, route_ids, all_keys, route_names
+        from (
+            select u.n, u.target, u.key, c.name
+            from unnest(route_of, route_ids, all_keys) with ordinality u (n, target, key, i)
+            join leat.channels c on c.id = u.target and c.deleted_at is null
+            order by u.i
+        ) u;
+        all_of := array(select n from generate_subscripts(channels, 1) n) || route_of;
+        all_channels := channels || route_ids;
+        all_keys := routing_keys || all_keys;
+        fifos := nullif(coalesce(fifos, '{}')
+            || array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}');
+    else
+        all_keys := routing_keys;
+    end if;
+
+    if fifos is not null then
         -- The append lock of each key, in one order: positions of a key are then
         -- drawn in commit order.
         if wait then
             perform pg_advisory_xact_lock(1279607043, b.lock)
             from (
                 select distinct leat.append_lock(u.c, u.k) as lock
-                from unnest(channels, routing_keys) u (c, k)
+                from unnest(all_channels, all_keys) u (c, k)
                 where u.c = any (fifos)
                 order by 1
             ) b;
@@ -75,17 +120,20 @@ begin
             select array_agg(b.lock) into refused
             from (
                 select distinct leat.append_lock(u.c, u.k) as lock
-                from unnest(channels, routing_keys) u (c, k)
+                from unnest(all_channels, all_keys) u (c, k)
                 where u.c = any (fifos)
                 order by 1
             ) b
             where not pg_try_advisory_xact_lock(1279607043, b.lock);
             if refused is not null then
-                select array_agg(case
-                    when coalesce(u.s, 0) = 0 and u.c = any (fifos) and leat.append_lock(u.c, u.k) = any (refused) then 3
-                    else coalesce(u.s, 0) end order by u.n)
+                -- A message is as busy as the busiest of its copies.
+                refused := array(
+                    select distinct coalesce(all_of[u.i], u.i)
+                    from unnest(all_channels, all_keys) with ordinality u (c, k, i)
+                    where u.c = any (fifos) and leat.append_lock(u.c, u.k) = any (refused));
+                select array_agg(case when coalesce(u.s, 0) = 0 and u.n = any (refused) then 3 else coalesce(u.s, 0) end order by u.n)
                 into statuses
-                from unnest(channels, routing_keys, statuses) with ordinality u (c, k, s, n);
+                from unnest(requests, statuses) with ordinality u (r, s, n);
             end if;
         end if;
     end if;
@@ -142,9 +190,53 @@ begin
         alive := fifos is null or not exists (
             select from leat.unplaced u
             where u.channel_id = any (fifos)
-              and (u.channel_id, u.routing_key) in (select c, k from unnest(channels, routing_keys) m (c, k)));
+              and (u.channel_id, u.routing_key) in (select c, k from unnest(all_channels, all_keys) m (c, k)));
     end if;
-    perform leat.place(alive, now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, statuses);
+    if fifos is not null then
+        deaths := leat.deaths_by_circuit(now_, ids, channels, routing_keys, fifos, statuses);
+        if deaths is not null then
+            dead := array(select d.position is not null from unnest(deaths) with ordinality d (position, n) order by d.n);
+        end if;
+    end if;
+    places := statuses;
+    if exchanges is not null then
+        places := array(
+            select case when u.c = any (exchanges) then 9 else coalesce(u.s, 0) end
+            from unnest(channels, statuses) with ordinality u (c, s, n)
+            order by u.n);
+    end if;
+    if exchanges is null or not channels <@ exchanges then
+        perform leat.place(alive, now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, places,
+            deaths => deaths);
+    end if;
+    if route_of is null then
+        return;
+    end if;
+
+    -- Copies of what was stored.
+    if statuses is not null then
+        select array_agg(u.n), array_agg(u.target), array_agg(u.name), array_agg(u.key)
+        into route_of, route_ids, route_names, all_keys
+        from (
+            select u.n, u.target, u.name, u.key
+            from unnest(route_of, route_ids, route_names, all_keys[cardinality(channels) + 1:]) with ordinality u (n, target, name, key, i)
+            where coalesce(statuses[u.n], 0) = 0
+            order by u.i
+        ) u;
+        if route_of is null then
+            return;
+        end if;
+    else
+        all_keys := all_keys[cardinality(channels) + 1:];
+    end if;
+    perform leat.copy_messages(alive, now_, 'link', array_agg(actors[u.n] order by u.i), array_agg(channels[u.n] order by u.i),
+        array_agg(ids[u.n] order by u.i), array_agg(ids[u.n] order by u.i), route_ids, all_keys,
+        nullif(array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}'),
+        case when priorities is not null then array_agg(priorities[u.n] order by u.i) end,
+        case when num_nonnulls(due_ats, delays) > 0 then array_agg(coalesce(due_ats[u.n], now_ + delays[u.n]) order by u.i) end,
+        case when num_nonnulls(expires_ats, ttls) > 0 then array_agg(coalesce(expires_ats[u.n], now_ + ttls[u.n]) order by u.i) end,
+        null)
+    from unnest(route_of) with ordinality u (n, i);
 end
 $$;
 

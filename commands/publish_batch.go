@@ -3,6 +3,7 @@ package commands
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 )
 
 const publishSQL = `-- commands.publish
-select p.ids, p.statuses
+select p.ids, p.statuses, p.dead, p.route_of, p.route_ids, p.route_names
 from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p`
 
 // publishJob is a publication on its way, and what one transaction did with it.
@@ -50,31 +51,61 @@ func separable(err error) bool {
 func publishAll(jobs []*publishJob, wait bool) statement {
 	c := newPublishColumns(jobs)
 	var (
-		ids      []eventstore.MessageID
-		statuses []publishStatus
+		a      publishAnswer
+		routes routes
 	)
-	return oneRow(publishSQL, c.args(wait), &ids, &statuses).then(func() error {
-		if len(ids) != len(c.requests) || (statuses != nil && len(statuses) != len(ids)) {
-			return fmt.Errorf("publish %d messages: got %d ids", len(c.requests), len(ids))
+	return oneRow(publishSQL, c.args(wait), &a.ids, &a.statuses, &a.dead, &routes.of, &routes.ids, &routes.names).then(func() error {
+		n := len(c.requests)
+		if len(a.ids) != n || (a.statuses != nil && len(a.statuses) != n) || (a.dead != nil && len(a.dead) != n) {
+			return fmt.Errorf("publish %d messages: got %d ids", n, len(a.ids))
+		}
+		if err := routes.give(&a); err != nil {
+			return err
 		}
 		for _, p := range jobs {
-			p.answer, ids, statuses = cut(len(p.pending), ids, statuses)
+			p.answer = a.cut(len(p.pending))
 		}
 		return nil
 	})
 }
 
-// cut takes the first n messages as one answer, and leaves the rest.
-func cut(n int, ids []eventstore.MessageID, statuses []publishStatus) (publishAnswer, []eventstore.MessageID, []publishStatus) {
-	a := publishAnswer{ids: ids[:n], stored: true}
-	if statuses == nil {
-		return a, ids[n:], nil
+// routes says which message was copied where.
+type routes struct {
+	of    []int // from 1
+	ids   []eventstore.ChannelID
+	names []string
+}
+
+// give adds the routes to the answer.
+func (r routes) give(a *publishAnswer) error {
+	if len(r.of) == 0 {
+		return nil
 	}
-	a.statuses, a.stored = statuses[:n], false
-	for _, s := range a.statuses {
-		a.stored = a.stored || s == stored
+	a.routedTo = make([][]routed, len(a.ids))
+	for i, n := range r.of {
+		if n < 1 || n > len(a.ids) {
+			return fmt.Errorf("publish %d messages: a copy of message %d", len(a.ids), n)
+		}
+		a.routedTo[n-1] = append(a.routedTo[n-1], routed{r.ids[i], r.names[i]})
 	}
-	return a, ids[n:], statuses[n:]
+	return nil
+}
+
+// cut takes the first n messages off as one answer.
+func (a *publishAnswer) cut(n int) publishAnswer {
+	first := publishAnswer{ids: a.ids[:n], stored: true}
+	a.ids = a.ids[n:]
+	if a.dead != nil {
+		first.dead, a.dead = a.dead[:n], a.dead[n:]
+	}
+	if a.routedTo != nil {
+		first.routedTo, a.routedTo = a.routedTo[:n], a.routedTo[n:]
+	}
+	if a.statuses != nil {
+		first.statuses, a.statuses = a.statuses[:n], a.statuses[n:]
+		first.stored = slices.Contains(first.statuses, stored)
+	}
+	return first
 }
 
 // publishError says what a lost connection means for a publish.

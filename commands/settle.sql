@@ -315,13 +315,25 @@ create function leat.bury(
 language plpgsql as $$ -- runs under its callers' settings
 declare
     death bigint;
+    copied leat.held[]; -- also sent to the channel for dead letters
 begin
+    if channel.dead_letter_to is not null and reason <> 'circuit_open' then
+        -- A message that dies again and again on its way ends here: what would be sent
+        -- round for ever stays.
+        copied := array(select h from unnest(held) h where coalesce((h.headers ->> 'leat-death-count')::integer, 0) < 15);
+        if cardinality(copied) < cardinality(held) then
+            data := coalesce(data, '{}') || '{"hopLimit": true}';
+        end if;
+    end if;
     insert into leat.events (at, kind, channel_id, actor, delivery, message_ids, data)
     select now_, 'message.dead_lettered', channel.id, actor, case when min(h.delivery) = max(h.delivery) then min(h.delivery) end,
         array_agg(h.id), coalesce(data, '{}') || jsonb_build_object('reason', reason)
     from unnest(held) h
     returning position into death;
     perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, held, null, death, reason, now_);
+    if copied <> '{}' then
+        perform leat.copy_dead(channel, now_, actor, reason, copied);
+    end if;
 end
 $$;
 

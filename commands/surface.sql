@@ -14,7 +14,20 @@ begin
 end
 $$;
 
--- Publishes payloads into a queue, all or none; their ids in order. Arrays other
+create function leat.channel_id(channel text) returns integer
+language plpgsql stable set search_path = '' as $$
+declare
+    found_id integer;
+begin
+    select c.id into found_id from leat.channels c where c.name = channel and c.deleted_at is null;
+    if not found then
+        raise exception 'no channel %', coalesce(quote_literal(channel), 'null') using errcode = 'LE002';
+    end if;
+    return found_id;
+end
+$$;
+
+-- Publishes payloads into a channel, all or none; their ids in order. Arrays other
 -- than payloads may be null: every message then has the default.
 create function leat.publish_batch(
     channel       text,
@@ -29,7 +42,7 @@ create function leat.publish_batch(
 ) returns bigint[]
 language plpgsql set search_path = '' as $$
 declare
-    id     integer := leat.queue_id(channel);
+    id     integer := leat.channel_id(channel);
     count  integer := coalesce(cardinality(payloads), 0);
     bad    record;
     stored record;
@@ -59,7 +72,7 @@ begin
             using errcode = 'LE003', column = coalesce(bad.field, 'payloads'), hint = bad.index;
     end if;
 
-    select p.ids, p.statuses into stored
+    select p.ids, p.statuses, p.route_ids into stored
     from leat.publish_many(
         array_fill(1, array[count]), array_fill(id, array[count]),
         array(select coalesce(u.key, '') from unnest(payloads, routing_keys) with ordinality u (payload, key, n) order by u.n),
@@ -79,12 +92,12 @@ begin
                 raise exception 'message %: a FIFO queue takes no priority', bad.index
                     using errcode = 'LE003', column = 'priority', hint = bad.index;
             else
-                raise exception 'no queue %', quote_literal(channel) using errcode = 'LE002';
+                raise exception 'no channel %', quote_literal(channel) using errcode = 'LE002';
         end case;
     end if;
     -- Only this surface notifies inside the transaction: a broker's own
     -- publishes do it outside, because NOTIFY locks every commit of the database.
-    perform pg_notify('leat', id::text);
+    perform pg_notify('leat', u.id::text) from (select distinct unnest(id || stored.route_ids) as id) u;
     return stored.ids;
 end
 $$;

@@ -230,6 +230,9 @@ func (p *parcel) place(index int) int {
 // stored the answer is a problem.
 func (p *parcel) answer(result commands.PublishResult) (api.PublishResult, error) {
 	wire := api.PublishResult{Messages: make([]api.Published, p.size), Position: result.Position}
+	for i := range wire.Messages {
+		wire.Messages[i].RoutedTo = []string{}
+	}
 	faults := slices.Clone(p.faults)
 	for i, m := range result.Messages {
 		at := p.indexes[i]
@@ -239,7 +242,10 @@ func (p *parcel) answer(result commands.PublishResult) (api.PublishResult, error
 			faults = append(faults, fault)
 			continue
 		}
-		wire.Messages[at] = api.Published{MessageID: m.MessageID, OriginMessageID: m.OriginMessageID, Duplicate: m.Duplicate}
+		wire.Messages[at] = api.Published{
+			MessageID: m.MessageID, OriginMessageID: m.OriginMessageID, Duplicate: m.Duplicate,
+			DeadLettered: m.DeadLettered, RoutedTo: append(wire.Messages[at].RoutedTo, m.RoutedTo...),
+		}
 	}
 	if len(faults) == p.size && p.size > 0 {
 		slices.SortFunc(faults, func(a, b eventstore.Error) int { return a.Index - b.Index })

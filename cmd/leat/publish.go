@@ -139,10 +139,16 @@ func (f *publishFlags) publish(c *call, in io.Reader) error {
 	}
 	return c.show(result, func(t *table) {
 		for _, m := range result.Messages {
-			if m.Duplicate {
+			switch {
+			case m.Duplicate:
 				t.row(fmt.Sprintf("message %d was published before, with the same dedup id and content", m.MessageID))
-			} else {
+			case m.DeadLettered:
+				t.row(fmt.Sprintf("published message %d into the dead letters: the circuit of its routing key is not closed", m.MessageID))
+			default:
 				t.row(fmt.Sprintf("published message %d", m.MessageID))
+			}
+			if len(m.RoutedTo) > 0 {
+				t.row("copied to " + strings.Join(m.RoutedTo, ", "))
 			}
 		}
 	})

@@ -1,0 +1,168 @@
+-- Messages that become new messages of other channels: by links, by dead-lettering,
+-- by redriving. One element per copy; optional arrays are null. parents are the
+-- messages that are copied, in their channels; origins hold the payloads. The caller
+-- holds the targets against deletion and the append locks of FIFO keys. Copies into
+-- a circuit that is not closed are dead. Answers the copies' ids.
+create function leat.copy_messages(
+    alive       boolean,
+    now_        timestamptz,
+    cause       text, -- link, dead_letter or redrive
+    actors      text[],
+    sources     integer[],
+    parents     bigint[],
+    origins     bigint[],
+    targets     integer[],
+    keys        text[],
+    fifos       integer[], -- which of the targets are
+    priorities  smallint[],
+    due_ats     timestamptz[],
+    expires_ats timestamptz[],
+    overlays    jsonb[]
+) returns bigint[]
+language plpgsql
+set search_path = '' as $$
+declare
+    ids    bigint[];
+    deaths bigint[];
+begin
+    perform leat.fence();
+    if priorities is not null and fifos is not null then
+        priorities := array(
+            select case when u.target = any (fifos) then null else u.priority end
+            from unnest(targets, priorities) with ordinality u (target, priority, n)
+            order by u.n);
+    end if;
+    ids := array(select nextval('leat.position_seq') from generate_subscripts(parents, 1));
+    -- An event per source says where its messages went, and an event per target lists
+    -- the copies that are alike: the first one's position is drawn before the others exist.
+    with routed as materialized (
+        select s.source, s.actor, nextval('leat.position_seq') as position
+        from (select distinct u.source, u.actor from unnest(sources, actors) u (source, actor)) s
+    ), copied as (
+        insert into leat.events (at, kind, channel_id, routing_key, priority, due_at, expires_at, headers, actor, message_ids,
+            origin_ids, data)
+        select now_, 'message.copied', u.target, case when min(u.key) = max(u.key) then min(u.key) end, u.priority, u.due,
+            u.expires, u.overlay, r.actor, array_agg(u.id order by u.n), array_agg(u.origin order by u.n),
+            jsonb_strip_nulls(jsonb_build_object(
+                'from', r.position,
+                'parents', case when bool_or(u.parent <> u.origin) then jsonb_agg(u.parent order by u.n) end,
+                'keys', case when min(u.key) <> max(u.key) then jsonb_agg(u.key order by u.n) end))
+        from (
+            select unnest(ids) as id, unnest(sources) as source, unnest(actors) as actor, unnest(parents) as parent,
+                unnest(origins) as origin, unnest(targets) as target, unnest(keys) as key, nullif(unnest(priorities), 0) as priority,
+                unnest(due_ats) as due, unnest(expires_ats) as expires, unnest(overlays) as overlay, generate_subscripts(ids, 1) as n
+        ) u
+        join routed r on r.source = u.source and r.actor is not distinct from u.actor
+        group by r.position, r.actor, u.target, u.priority, u.due, u.expires, u.overlay, (u.n - 1) / 10000
+        returning position, (data ->> 'from')::bigint as routed
+    )
+    insert into leat.events (position, at, kind, channel_id, actor, message_ids, data)
+    select r.position, now_, 'message.routed', r.source, r.actor,
+        array(
+            select distinct u.parent
+            from unnest(sources, actors, parents) u (source, actor, parent)
+            where u.source = r.source and u.actor is not distinct from r.actor
+            order by 1),
+        jsonb_build_object('cause', cause, 'to', (select jsonb_agg(c.position order by c.position) from copied c where c.routed = r.position))
+    from routed r;
+
+    if fifos is not null then
+        deaths := leat.deaths_by_circuit(now_, ids, targets, keys, fifos, null);
+    end if;
+    perform leat.place(alive, now_, ids, targets, fifos, keys, priorities, null, due_ats, null, expires_ats, null, origins, overlays,
+        deaths);
+    return ids;
+end
+$$;
+
+-- Messages of keys whose circuit is not closed are dead: for each, the position of the
+-- event that says so, else null; null when there are none. Read behind the append locks.
+create function leat.deaths_by_circuit(
+    now_         timestamptz,
+    ids          bigint[],
+    channels     integer[],
+    routing_keys text[],
+    fifos        integer[],
+    statuses     smallint[]
+) returns bigint[]
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    dead   integer[]; -- places in ids
+    deaths bigint[];
+begin
+    if not exists (select from leat.circuits c where c.channel_id = any (fifos) and c.state <> 'closed') then
+        return null;
+    end if;
+    select array_agg(u.n) into dead
+    from unnest(channels, routing_keys, statuses) with ordinality u (channel, key, status, n)
+    join leat.circuits c on c.channel_id = u.channel and c.routing_key = u.key and c.state <> 'closed'
+    where u.channel = any (fifos) and coalesce(u.status, 0) = 0;
+    if dead is null then
+        return null;
+    end if;
+    with died as (
+        insert into leat.events (at, kind, channel_id, actor, message_ids, data)
+        select now_, 'message.dead_lettered', channels[d.n], 'leat', array_agg(ids[d.n] order by d.n),
+            '{"reason": "circuit_open"}'
+        from unnest(dead) d (n)
+        group by channels[d.n]
+        returning position, channel_id
+    )
+    select array_agg(d.position order by u.n) into deaths
+    from unnest(channels) with ordinality u (channel, n)
+    left join died d on d.channel_id = u.channel and u.n = any (dead);
+    return deaths;
+end
+$$;
+
+-- Copies of messages that died in a queue go to the channel it names, with headers
+-- that say so, and on by its links. Neither leads to a FIFO queue: declarations see
+-- to that. They have no time to live any more.
+create function leat.copy_dead(channel leat.channels, now_ timestamptz, actor text, reason text, held leat.held[]) returns void
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    entry  leat.channels;
+    copies record;
+begin
+    perform pg_advisory_xact_lock_shared(1279607042, channel.dead_letter_to);
+    select c.* into entry from leat.channels c where c.id = channel.dead_letter_to and c.deleted_at is null;
+    if not found then
+        return;
+    end if;
+    select array_agg(r.target) as targets, array_agg(r.key) as keys, array_agg(h.id) as parents,
+        array_agg(coalesce(h.origin, h.id)) as origins, array_agg((9 - h.rank)::smallint) as priorities,
+        array_agg(coalesce(h.headers, '{}') || jsonb_build_object(
+            'leat-death-queue', channel.name,
+            'leat-death-reason', reason,
+            'leat-death-count', coalesce((h.headers ->> 'leat-death-count')::integer, 0) + 1,
+            'leat-death-at', to_char(now_ at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+            'leat-death-key', h.routing_key)) as overlays
+    into copies
+    from (
+        select u.n, entry.id as target, u.routing_key as key
+        from unnest(held) with ordinality u (ordinal, channel_id, id, origin, delivery, fifo, rank, routing_key, deliveries, expires_at,
+            owner, headers, n)
+        where entry.kind = 'queue'
+        union all
+        select r.n, r.target_id, r.routing_key
+        from leat.routes_of(
+            array(select entry.id from unnest(held)),
+            array(select h.routing_key from unnest(held) with ordinality h order by h.ordinality),
+            array(
+                select coalesce(e.headers, '{}') || coalesce(h.headers, '{}')
+                from unnest(held) with ordinality h
+                join leat.events e on e.position = coalesce(h.origin, h.id)
+                order by h.ordinality)) r
+        where entry.linked
+    ) r
+    join unnest(held) with ordinality h on h.ordinality = r.n;
+    if copies.targets is null then
+        return;
+    end if;
+    perform pg_advisory_xact_lock_shared(1279607042, t.id)
+    from (select distinct u.id from unnest(copies.targets) u (id) order by 1) t;
+    perform leat.copy_messages(true, now_, 'dead_letter', array(select actor from unnest(copies.targets)),
+        array(select channel.id from unnest(copies.targets)), copies.parents, copies.origins, copies.targets, copies.keys, null,
+        copies.priorities, null, null, copies.overlays);
+end
+$$;
