@@ -90,3 +90,74 @@ func TestG5PublishIntoAnOpenCircuit(t *testing.T) {
 	require.Equal(t, []string{"circuit_open"}, texts(t, b.pool, `select distinct reason from leat.dead_letters`))
 	b.verify()
 }
+
+// What is published into an exchange becomes messages of the queues that its links
+// lead to, with one payload for all of them, and what is published into a queue with
+// links stays there as well.
+func TestPublishAlongLinks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, sql := range []string{
+		`select leat.declare_channel('all', 'exchange', 'fanout', '{}', 't')`,
+		`select leat.declare_channel('some', 'exchange', 'topic', '{}', 't')`,
+		`select leat.declare_channel('f', 'queue', 'fifo', '{}', 't')`,
+		`select leat.declare_channel('s', 'queue', 'standard', '{}', 't')`,
+		`select leat.declare_channel('deep', 'queue', 'standard', '{}', 't')`,
+		`select leat.declare_link('all', 'f')`,
+		`select leat.declare_link('all', 's', rewrite_key => 'rewritten')`,
+		`select leat.declare_link('all', 'some')`,
+		`select leat.declare_link('some', 'deep', pattern => 'a.#')`,
+		`select leat.declare_link('some', 's', pattern => '#')`, // a second way
+		`select leat.declare_link('s', 'deep', match => 'exact', pattern => 'never')`,
+	} {
+		_, err := b.pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	res, err := b.Publish(ctx, commands.PublishRequest{Channel: "all", Actor: "p", Messages: []commands.Message{
+		{RoutingKey: "a.b", Payload: []byte("1"), Priority: 4}, {RoutingKey: "b", Payload: []byte("2")}, {RoutingKey: "a", Payload: []byte("3"), DedupID: "x"},
+	}})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"f", "s", "deep"}, res.Messages[0].RoutedTo)
+	require.ElementsMatch(t, []string{"f", "s"}, res.Messages[1].RoutedTo)
+	b.verify()
+
+	origins := map[string]string{}
+	for i, m := range res.Messages {
+		origins[m.MessageID.String()] = string(rune('1' + i))
+	}
+	check := func(queue string, want ...string) {
+		t.Helper()
+		got := b.receive(queue, len(want))
+		require.ElementsMatch(t, want, payloads(got))
+		for _, d := range got {
+			require.Equal(t, string(d.Payload), origins[d.OriginMessageID.String()])
+			require.Equal(t, queue == "s", d.RoutingKey == "rewritten")
+		}
+		b.ack(queue, got...)
+	}
+	check("f", "1", "2", "3")
+	check("s", "1", "2", "3")
+	check("deep", "1", "3")
+	b.verify()
+
+	// The same dedupId again makes no copies; nor does what nobody wants.
+	res, err = b.Publish(ctx, commands.PublishRequest{Channel: "all", Messages: []commands.Message{{RoutingKey: "a", Payload: []byte("3"), DedupID: "x"}}})
+	require.NoError(t, err)
+	require.True(t, res.Messages[0].Duplicate)
+	require.Empty(t, res.Messages[0].RoutedTo)
+	res, err = b.Publish(ctx, commands.PublishRequest{Channel: "some", Messages: []commands.Message{{RoutingKey: "a"}}})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{"deep", "s"}, res.Messages[0].RoutedTo)
+
+	// While the views are lost, copies wait in the log like everything else.
+	_, err = b.pool.Exec(ctx, `select leat.lose_views()`)
+	require.NoError(t, err)
+	_, err = b.Publish(ctx, commands.PublishRequest{Channel: "all", Messages: []commands.Message{{RoutingKey: "z", Payload: []byte("4")}}})
+	require.NoError(t, err)
+	_, err = b.pool.Exec(ctx, `select leat.rebuild_views()`)
+	require.NoError(t, err)
+	b.verify()
+	require.Equal(t, []string{"4"}, payloads(b.receive("f", 1)))
+	require.Equal(t, []string{"", "4"}, payloads(b.receive("s", 2)))
+	b.verify()
+}
