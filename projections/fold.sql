@@ -32,7 +32,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
             coalesce((select b.included from base b), '{}') as included
     ), batches as materialized (
         select e.position, e.kind, e.delivery, e.due_at, e.expires_at, e.actor, e.at, e.data ->> 'reason' as reason,
-            e.kind = 'message.recovered' and e.data ? 'to' as left_for_another, e.message_ids, e.message_ranges
+            coalesce(e.kind = 'message.recovered' and e.data ? 'to', false) as left_for_another, e.message_ids, e.message_ranges
         from leat.events e
         where e.position > (select s.position from start s)
           and e.message_ids is not null
