@@ -73,6 +73,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.LinkCycle:           {http.StatusConflict, "The link would make a cycle"},
 	eventstore.OrderLost:           {http.StatusConflict, "A FIFO queue would get messages in no order"},
 	eventstore.MessageNotFound:     {http.StatusNotFound, "There is no such message"},
+	eventstore.MessageNotDead:      {http.StatusConflict, "The message is not a dead letter"},
 	eventstore.DedupConflict:       {http.StatusConflict, "The dedupId was used for other content"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},

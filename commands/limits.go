@@ -14,6 +14,8 @@ type Limits struct {
 	RoutingKeys     int           // of one poll's filter; default 100
 	LeaseMin        time.Duration // default 100 ms
 	LeaseMax        time.Duration // default 24 h
+	DeadLetterIDs   int           // of one recovery or purge; default 1,000
+	DeadLetterPage  int           // dead letters of one transaction of a recovery or purge, about; default 100,000
 	PublishWait     time.Duration // how long a publish tries while a key is held; default 30 s
 }
 
@@ -30,6 +32,8 @@ func DefaultLimits() Limits {
 		RoutingKeys:     100,
 		LeaseMin:        100 * time.Millisecond,
 		LeaseMax:        24 * time.Hour,
+		DeadLetterIDs:   1000,
+		DeadLetterPage:  100_000,
 		PublishWait:     30 * time.Second,
 	}
 }
@@ -60,6 +64,8 @@ func (l Limits) withDefaults() Limits {
 		{&l.Receipts, &d.Receipts},
 		{&l.PollMax, &d.PollMax},
 		{&l.RoutingKeys, &d.RoutingKeys},
+		{&l.DeadLetterIDs, &d.DeadLetterIDs},
+		{&l.DeadLetterPage, &d.DeadLetterPage},
 	} {
 		if *f.have == 0 {
 			*f.have = *f.def

@@ -30,6 +30,7 @@ const (
 	LinkCycle           Code = "link_cycle"           // would lead back to where it comes from
 	OrderLost           Code = "order_lost"           // would lead what has no order to a FIFO queue
 	MessageNotFound     Code = "message_not_found"    //
+	MessageNotDead      Code = "message_not_dead"     // it is no dead letter, or no longer one
 	DedupConflict       Code = "dedup_conflict"       // the dedupId was used for other content
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
@@ -48,7 +49,7 @@ var codes = []Code{
 	InvalidRequest, UnknownField, InvalidField, BatchEmpty, BatchTooLarge,
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
-	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound,
+	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead,
 	DedupConflict, ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

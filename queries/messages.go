@@ -3,7 +3,6 @@ package queries
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,11 +54,13 @@ type Message struct {
 
 // MessagesFilter chooses messages of a queue.
 type MessagesFilter struct {
-	State       State   // "" is any that is in the queue
-	Reason      string  // of Dead messages, one of Reasons; "" is any
-	RoutingKey  *string // nil is any
-	Cursor      string  // from an earlier page
-	Limit       int     // 1 to MaxLimit; 0 is DefaultLimit
+	State       State     // "" is any that is in the queue
+	Reason      string    // of Dead messages, one of eventstore.DeathReasons; "" is any
+	DiedAfter   time.Time // of Dead messages: or at it; zero is any
+	DiedBefore  time.Time // of Dead messages; zero is any
+	RoutingKey  *string   // nil is any
+	Cursor      string    // from an earlier page
+	Limit       int       // 1 to MaxLimit; 0 is DefaultLimit
 	WithPayload bool
 }
 
@@ -114,7 +115,7 @@ with runs as (
             union all
             select * from leat.queue_runs r where r.channel_id = $1 and ` + deadRunsSQL + `
         ) r
-        where r.routing_key = $8 and ` + aroundSQL + `
+        where r.routing_key = $10 and ` + aroundSQL + `
     )
     union all
     (
@@ -123,13 +124,13 @@ with runs as (
         cross join lateral (
             select *
             from leat.queue_runs r
-            where r.channel_id = $1 and r.routing_key = $8 and ` + waitingRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
+            where r.channel_id = $1 and r.routing_key = $10 and ` + waitingRunsSQL + ` and r.rank = k.rank and ` + aheadSQL + `
         ) r
     )
     union all
-    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $8 and ` + heldRunsSQL + ` and ` + aheadSQL + `)
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $10 and ` + heldRunsSQL + ` and ` + aheadSQL + `)
     union all
-    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $8 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
+    (select * from leat.queue_runs r where r.channel_id = $1 and r.routing_key = $10 and ` + deadRunsSQL + ` and ` + aheadSQL + `)
 )` + pageOfMessagesSQL
 
 // What the indexes of leat.queue_runs hold, in their own words. A state that is
@@ -140,7 +141,7 @@ const (
 	fifoRunsSQL    = `r.state <= 1 and r.fifo and exists (select from leat.channels c where c.id = $1 and c.mode = 'fifo') and ` + waitingSQL
 	waitingRunsSQL = `r.state <= 1 and ` + waitingSQL
 	heldRunsSQL    = `r.state = 2 and coalesce($4::smallint, 2) = 2`
-	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3 and ($7::text is null or r.reason = $7)`
+	deadRunsSQL    = `r.state = 3 and coalesce($4::smallint, 3) = 3 and ($7::text is null or r.reason = $7) and ($8::timestamptz is null or r.died_at >= $8) and ($9::timestamptz is null or r.died_at < $9)`
 	waitingSQL     = `coalesce($4::smallint, 0) < 2 and ` + inStateSQL
 )
 
@@ -217,8 +218,8 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 			return nil, "", err
 		}
 	}
-	if f.Reason != "" && (f.State != Dead || !slices.Contains(reasons, f.Reason)) {
-		return nil, "", invalid("reason", "must be one of %s, of dead messages", strings.Join(reasons, ", "))
+	if f.Reason != "" && (f.State != Dead || !eventstore.IsDeathReason(f.Reason)) {
+		return nil, "", invalid("reason", "must be one of %s, of dead messages", strings.Join(eventstore.DeathReasons(), ", "))
 	}
 	var rows []sized[Message]
 	err = q.readViews(ctx, func(tx pgx.Tx) error {
@@ -226,7 +227,10 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 		if err != nil {
 			return err
 		}
-		sql, args := messagesSQL, []any{id, after, limit + 1, state, f.WithPayload, pageBytes, optional(f.Reason)}
+		sql, args := messagesSQL, []any{
+			id, after, limit + 1, state, f.WithPayload, pageBytes, optional(f.Reason),
+			optionalTime(f.DiedAfter), optionalTime(f.DiedBefore),
+		}
 		if f.RoutingKey != nil {
 			sql, args = keyMessagesSQL, append(args, *f.RoutingKey)
 		}

@@ -45,14 +45,14 @@ func TestPlans(t *testing.T) {
 		from leat.position_seq`).Scan(&standard, &fifo, &last))
 
 	for name, test := range map[string]struct{ sql, args string }{
-		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null", standard)},
-		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000, null", standard, last/3)},
-		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000, null", standard)},
-		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000, null", standard)},
-		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000, null", standard)},
-		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null", fifo)},
-		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, '7'", fifo)},
-		"dead letters of":   {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, 3, true, 8000000, 'rejected'", standard, last/3)},
+		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", standard)},
+		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000, null, null, null", standard, last/3)},
+		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000, null, null, null", standard)},
+		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000, null, null, null", standard)},
+		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000, null, null, null", standard)},
+		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", fifo)},
+		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null, '7'", fifo)},
+		"dead letters of":   {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, 3, true, 8000000, 'rejected', '2020-01-01', '2100-01-01'", standard, last/3)},
 		"channel":           {queries.ChannelSQL, fmt.Sprint(standard)},
 		"history":           {queries.HistorySQL, fmt.Sprintf("5000, 9000000, 0, %d, false, 101", standard)},
 		"beginnings":        {queries.BeginningsSQL, "5000, 1000, 10000000, 10000"},

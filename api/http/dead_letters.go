@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"leat/api"
+	"leat/eventstore"
 	"leat/queries"
 )
 
@@ -12,7 +13,7 @@ var listDeadLettersDoc = operation{
 	id: "listDeadLetters", summary: "List the dead letters of a queue, by message id",
 	query: paging(
 		query[string]("routingKey", "only this key"),
-		query[string]("reason", "only this reason: "+strings.Join(queries.Reasons(), ", ")),
+		query[string]("reason", "only this reason: "+strings.Join(eventstore.DeathReasons(), ", ")),
 		query[bool]("payload", "whether to give payloads; default true")),
 	answers: ok[api.DeadLetterPage]("A page of dead letters."),
 }
