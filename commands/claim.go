@@ -148,11 +148,11 @@ from leat.contents($1) c`
 
 // readContents reads what large messages came without.
 func readContents(ctx context.Context, db querier, waiters []*waiter) error {
-	bare := make(map[eventstore.MessageID][]*Delivery)
+	bare := make(map[int64][]*Delivery) // by origin
 	for _, w := range waiters {
 		for i := range w.deliveries {
 			if d := &w.deliveries[i]; d.Payload == nil {
-				bare[d.OriginMessageID] = append(bare[d.OriginMessageID], d)
+				bare[int64(d.OriginMessageID)] = append(bare[int64(d.OriginMessageID)], d)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func readContents(ctx context.Context, db querier, waiters []*waiter) error {
 		return err
 	}
 	var (
-		id               eventstore.MessageID
+		id               int64
 		headers, payload []byte
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &headers, &payload}, func() error {

@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,13 @@ func useEverything(t *testing.T, b broker, mode string) {
 	ids := b.publish("q", full, commands.Message{}, commands.Message{DeliverAt: time.Now().Add(-time.Minute), ExpiresAt: time.Now().Add(time.Hour)})
 	require.Equal(t, ids[:1], b.publish("q", full))
 	b.publish("q", commands.Message{RoutingKey: "later", Delay: time.Hour})
+
+	large := bytes.Repeat([]byte("'"), 20_000)
+	b.publish("q", commands.Message{RoutingKey: "large", Payload: large})
+	last := b.poll(commands.PollRequest{Queue: "q", RoutingKeys: []string{"large"}})
+	require.Len(t, last, 1)
+	require.Equal(t, large, last[0].Payload)
+	b.ack("q", last...)
 
 	got := b.poll(commands.PollRequest{Queue: "q", Consumer: "c'", Lease: time.Minute, RoutingKeys: []string{full.RoutingKey, "none"}})
 	require.Len(t, got, 1)
