@@ -42,18 +42,22 @@ begin
         insert into leat.events (at, kind, channel_id, routing_key, priority, due_at, expires_at, headers, actor, message_ids,
             origin_ids, data)
         select now_, 'message.copied', u.target, case when min(u.key) = max(u.key) then min(u.key) end, u.priority, u.due,
-            u.expires, u.overlay, r.actor, array_agg(u.id order by u.n), array_agg(u.origin order by u.n),
+            u.expires, u.overlay, u.actor, array_agg(u.id), array_agg(u.origin),
             jsonb_strip_nulls(jsonb_build_object(
-                'from', r.position,
-                'parents', case when bool_or(u.parent <> u.origin) then jsonb_agg(u.parent order by u.n) end,
-                'keys', case when min(u.key) <> max(u.key) then jsonb_agg(u.key order by u.n) end))
+                'from', u.routed,
+                'parents', case when bool_or(u.parent <> u.origin) then to_jsonb(array_agg(u.parent)) end,
+                'keys', case when min(u.key) <> max(u.key) then to_jsonb(array_agg(u.key)) end))
         from (
-            select unnest(ids) as id, unnest(sources) as source, unnest(actors) as actor, unnest(parents) as parent,
-                unnest(origins) as origin, unnest(targets) as target, unnest(keys) as key, nullif(unnest(priorities), 0) as priority,
-                unnest(due_ats) as due, unnest(expires_ats) as expires, unnest(overlays) as overlay, generate_subscripts(ids, 1) as n
+            select u.*, r.position as routed, (u.n - 1) / 10000 as chunk
+            from (
+                select unnest(ids) as id, unnest(sources) as source, unnest(actors) as actor, unnest(parents) as parent,
+                    unnest(origins) as origin, unnest(targets) as target, unnest(keys) as key, nullif(unnest(priorities), 0) as priority,
+                    unnest(due_ats) as due, unnest(expires_ats) as expires, unnest(overlays) as overlay, generate_subscripts(ids, 1) as n
+            ) u
+            join routed r on r.source = u.source and r.actor is not distinct from u.actor
+            order by r.position, u.target, u.n
         ) u
-        join routed r on r.source = u.source and r.actor is not distinct from u.actor
-        group by r.position, r.actor, u.target, u.priority, u.due, u.expires, u.overlay, (u.n - 1) / 10000
+        group by u.routed, u.target, u.actor, u.priority, u.due, u.expires, u.overlay, u.chunk
         returning position, (data ->> 'from')::bigint as routed
     )
     insert into leat.events (position, at, kind, channel_id, actor, message_ids, data)
@@ -72,6 +76,50 @@ begin
     perform leat.place(alive, now_, ids, targets, fifos, keys, priorities, null, due_ats, null, expires_ats, null, origins, overlays,
         deaths);
     return ids;
+end
+$$;
+
+-- leat.copy_messages for a publish whose messages are alike but for their payloads
+-- and go the same ways, into queues that take them: it costs by the run.
+create function leat.copy_alike(
+    now_    timestamptz,
+    actor   text,
+    source  integer,
+    parents bigint[],
+    targets integer[],
+    keys    text[],
+    fifos   integer[]
+) returns void
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    size  integer := cardinality(parents);
+    ids   bigint[] := array(select nextval('leat.position_seq') from generate_series(1, cardinality(parents) * cardinality(targets)));
+    start bigint := nextval('leat.position_seq');
+begin
+    with copied as (
+        insert into leat.events (at, kind, channel_id, routing_key, actor, message_ids, origin_ids, data)
+        select now_, 'message.copied', targets[t], keys[t], actor, ids[(t - 1) * size + 1:t * size], parents,
+            jsonb_build_object('from', start)
+        from generate_subscripts(targets, 1) t
+        returning position
+    )
+    insert into leat.events (position, at, kind, channel_id, actor, message_ids, data)
+    select start, now_, 'message.routed', source, actor, parents,
+        jsonb_build_object('cause', 'link', 'to', to_jsonb(array_agg(c.position)))
+    from copied c;
+
+    insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, ids, origins)
+    select targets[t], targets[t] = any (coalesce(fifos, '{}')), ids[(t - 1) * size + n], 0, 9, keys[t],
+        ids[(t - 1) * size + n:least((t - 1) * size + n + 199, t * size)], parents[n:n + 199]
+    from generate_subscripts(targets, 1) t
+    cross join generate_series(1, size, 200) n;
+    if fifos is not null then
+        insert into leat.lanes (channel_id, routing_key, head_id, state)
+        select targets[t], keys[t], ids[(t - 1) * size + 1], 0
+        from generate_subscripts(targets, 1) t
+        where targets[t] = any (fifos)
+        on conflict do nothing;
+    end if;
 end
 $$;
 

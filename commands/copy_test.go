@@ -161,3 +161,32 @@ func TestPublishAlongLinks(t *testing.T) {
 	require.Equal(t, []string{"", "4"}, payloads(b.receive("s", 2)))
 	b.verify()
 }
+
+// Messages that are alike but for their payloads are copied run by run.
+func TestPublishAlikeAlongLinks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, sql := range []string{
+		`select leat.declare_channel('all', 'exchange', 'fanout', '{}', 't')`,
+		`select leat.declare_channel('f', 'queue', 'fifo', '{}', 't')`,
+		`select leat.declare_channel('s', 'queue', 'standard', '{}', 't')`,
+		`select leat.declare_link('all', 'f')`,
+		`select leat.declare_link('all', 's')`,
+	} {
+		_, err := b.pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	want := numbered(450)
+	b.publishTexts("all", "k", want...)
+	b.publishTexts("all", "k", "last")
+	b.verify()
+	require.Equal(t, append(want, "last"), payloads(b.receive("f", 451)))
+	got := b.receive("s", 451)
+	require.Equal(t, append(want, "last"), payloads(got))
+	b.verify()
+	b.ack("s", got...)
+	_, err := b.pool.Exec(ctx, `select leat.lose_views(); select leat.rebuild_views()`)
+	require.NoError(t, err)
+	require.Equal(t, "in_flight:451", b.states("f"))
+	b.verify()
+}

@@ -4,7 +4,8 @@
 -- unless everything was stored, a status each: 0 stored, 1 duplicate, 2 dedup
 -- conflict, 3 busy, 4 no such channel, 5 refused with its request, 6 priority on
 -- a FIFO queue. dead tells which went to the dead letters at once (null: none);
--- message route_of[i] was copied to the channel with route_ids[i] and route_names[i].
+-- message route_of[i] (route_of is null: every one) was copied to the channel with
+-- route_ids[i] and route_names[i].
 -- With wait = false nothing in here waits for another transaction for long.
 create function leat.publish_many(
     requests      integer[],
@@ -45,7 +46,9 @@ declare
     waiting boolean;
     deaths  bigint[];
     places  smallint[]; -- statuses, and 9 for what has no place because it is an exchange's
-    -- What becomes of the messages: those themselves, and behind them the copies.
+    alike   boolean := false; -- all go the same ways under the same keys
+    route_keys text[];
+    -- Where messages and copies enter: those themselves, and behind them the copies.
     all_of       integer[];
     all_channels integer[] := channels;
     all_keys     text[] := routing_keys;
@@ -78,31 +81,36 @@ begin
     end if;
 
     if linked then
-        select array_agg(r.n order by r.n, r.target_id), array_agg(r.target_id order by r.n, r.target_id),
-            array_agg(r.routing_key order by r.n, r.target_id)
-        into route_of, route_ids, all_keys
-        from leat.routes_of(channels, routing_keys, headers::jsonb[]) r
+        alike := statuses is null and num_nulls(headers, priorities, delays, due_ats, ttls, expires_ats, dedup_ids) = 7
+            and channels[1] = all (channels) and routing_keys[1] = all (routing_keys)
+            and (actors is null or coalesce(actors[1] = all (actors), false));
+        select array_agg(r.n), array_agg(r.target_id), array_agg(r.routing_key)
+        into route_of, route_ids, route_keys
+        from (
+            select r.*
+            from leat.routes_of(case when alike then channels[1:1] else channels end,
+                case when alike then routing_keys[1:1] else routing_keys end, headers::jsonb[]) r
+            order by r.n, r.target_id
+        ) r
         where coalesce(statuses[r.n], 0) = 0;
     end if;
-    if route_of is not null then
+    if route_ids is not null then
         perform pg_advisory_xact_lock_shared(1279607042, t.id)
         from (select distinct u.id from unnest(route_ids) u (id) order by 1) t;
         -- A target that was deleted meanwhile gets nothing.
         select array_agg(u.n), array_agg(u.target), array_agg(u.key), array_agg(u.name)
-        into route_of, route_ids, all_keys, route_names
+        into route_of, route_ids, route_keys, route_names
         from (
             select u.n, u.target, u.key, c.name
-            from unnest(route_of, route_ids, all_keys) with ordinality u (n, target, key, i)
+            from unnest(route_of, route_ids, route_keys) with ordinality u (n, target, key, i)
             join leat.channels c on c.id = u.target and c.deleted_at is null
             order by u.i
         ) u;
         all_of := array(select n from generate_subscripts(channels, 1) n) || route_of;
         all_channels := channels || route_ids;
-        all_keys := routing_keys || all_keys;
+        all_keys := routing_keys || route_keys;
         fifos := nullif(coalesce(fifos, '{}')
             || array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}');
-    else
-        all_keys := routing_keys;
     end if;
 
     if fifos is not null then
@@ -131,7 +139,7 @@ begin
                     select distinct coalesce(all_of[u.i], u.i)
                     from unnest(all_channels, all_keys) with ordinality u (c, k, i)
                     where u.c = any (fifos) and leat.append_lock(u.c, u.k) = any (refused));
-                select array_agg(case when coalesce(u.s, 0) = 0 and u.n = any (refused) then 3 else coalesce(u.s, 0) end order by u.n)
+                select array_agg(case when coalesce(u.s, 0) = 0 and (alike or u.n = any (refused)) then 3 else coalesce(u.s, 0) end order by u.n)
                 into statuses
                 from unnest(requests, statuses) with ordinality u (r, s, n);
             end if;
@@ -209,34 +217,53 @@ begin
         perform leat.place(alive, now_, ids, channels, fifos, routing_keys, priorities, delays, due_ats, ttls, expires_ats, places,
             deaths => deaths);
     end if;
-    if route_of is null then
+    if route_ids is null or (alike and statuses is not null) then
         return;
     end if;
 
     -- Copies of what was stored.
-    if statuses is not null then
+    fifos := nullif(array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}');
+    if alike then
+        if alive and not (fifos is not null
+            and exists (select from leat.circuits c where c.channel_id = any (fifos) and c.state <> 'closed'))
+        then
+            perform leat.copy_alike(now_, actors[1], channels[1], ids, route_ids, route_keys, fifos);
+            route_of := null;
+            return;
+        end if;
         select array_agg(u.n), array_agg(u.target), array_agg(u.name), array_agg(u.key)
-        into route_of, route_ids, route_names, all_keys
+        into route_of, route_ids, route_names, route_keys
+        from (
+            select m.n, u.target, u.name, u.key
+            from generate_subscripts(ids, 1) m (n)
+            cross join unnest(route_ids, route_names, route_keys) u (target, name, key)
+            order by m.n
+        ) u;
+    elsif statuses is not null then
+        select array_agg(u.n), array_agg(u.target), array_agg(u.name), array_agg(u.key)
+        into route_of, route_ids, route_names, route_keys
         from (
             select u.n, u.target, u.name, u.key
-            from unnest(route_of, route_ids, route_names, all_keys[cardinality(channels) + 1:]) with ordinality u (n, target, name, key, i)
+            from unnest(route_of, route_ids, route_names, route_keys) with ordinality u (n, target, name, key, i)
             where coalesce(statuses[u.n], 0) = 0
             order by u.i
         ) u;
         if route_of is null then
             return;
         end if;
-    else
-        all_keys := all_keys[cardinality(channels) + 1:];
     end if;
-    perform leat.copy_messages(alive, now_, 'link', array_agg(actors[u.n] order by u.i), array_agg(channels[u.n] order by u.i),
-        array_agg(ids[u.n] order by u.i), array_agg(ids[u.n] order by u.i), route_ids, all_keys,
-        nullif(array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}'),
-        case when priorities is not null then array_agg(priorities[u.n] order by u.i) end,
-        case when num_nonnulls(due_ats, delays) > 0 then array_agg(coalesce(due_ats[u.n], now_ + delays[u.n]) order by u.i) end,
-        case when num_nonnulls(expires_ats, ttls) > 0 then array_agg(coalesce(expires_ats[u.n], now_ + ttls[u.n]) order by u.i) end,
+    perform leat.copy_messages(alive, now_, 'link', array_agg(u.actor), array_agg(u.source), array_agg(u.parent), array_agg(u.parent),
+        route_ids, route_keys, fifos,
+        case when priorities is not null then array_agg(u.priority) end,
+        case when num_nonnulls(due_ats, delays) > 0 then array_agg(u.due) end,
+        case when num_nonnulls(expires_ats, ttls) > 0 then array_agg(u.expires) end,
         null)
-    from unnest(route_of) with ordinality u (n, i);
+    from (
+        select actors[u.n] as actor, channels[u.n] as source, ids[u.n] as parent, priorities[u.n] as priority,
+            coalesce(due_ats[u.n], now_ + delays[u.n]) as due, coalesce(expires_ats[u.n], now_ + ttls[u.n]) as expires
+        from unnest(route_of) with ordinality u (n, i)
+        order by u.i
+    ) u;
 end
 $$;
 

@@ -71,17 +71,27 @@ func publishAll(jobs []*publishJob, wait bool) statement {
 
 // routes says which message was copied where.
 type routes struct {
-	of    []int // from 1
+	of    []int // from 1; nil: every message
 	ids   []eventstore.ChannelID
 	names []string
 }
 
 // give adds the routes to the answer.
 func (r routes) give(a *publishAnswer) error {
-	if len(r.of) == 0 {
+	if len(r.ids) == 0 {
 		return nil
 	}
 	a.routedTo = make([][]routed, len(a.ids))
+	if r.of == nil {
+		to := make([]routed, len(r.ids))
+		for i, id := range r.ids {
+			to[i] = routed{id, r.names[i]}
+		}
+		for i := range a.routedTo {
+			a.routedTo[i] = to
+		}
+		return nil
+	}
 	for i, n := range r.of {
 		if n < 1 || n > len(a.ids) {
 			return fmt.Errorf("publish %d messages: a copy of message %d", len(a.ids), n)
