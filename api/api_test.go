@@ -55,7 +55,7 @@ func TestAppendJSONMatchesEncodingJSON(t *testing.T) {
 	t.Parallel()
 	for _, v := range []api.Appender{
 		&api.Delivery{}, &api.PollResult{}, &api.StoredMessage{}, &api.MessagePage{}, &api.DeadLetterPage{},
-		&api.Event{}, &api.EventPage{}, &api.History{}, &api.Message{}, &api.PublishRequest{},
+		&api.Event{}, &api.EventPage{}, &api.History{}, &api.Lineage{}, &api.Message{}, &api.PublishRequest{},
 	} {
 		zero := reflect.ValueOf(v).Elem().Type()
 		for _, filled := range []bool{false, true} {

@@ -99,6 +99,7 @@ func (e Event) AppendJSON(b []byte) []byte {
 	o.optionalText("channel", e.Channel)
 	o.optionalText("actor", e.Actor)
 	o.optionalIDs("messageIds", e.Messages)
+	o.optionalRanges("messageRanges", e.Ranges)
 	o.optionalIDs("originMessageIds", e.Origins)
 	o.optionalNumber("delivery", int64(e.Delivery))
 	o.optionalTime("dueAt", e.DueAt)
@@ -136,7 +137,39 @@ func (p EventPage) AppendJSON(b []byte) []byte {
 func (h History) AppendJSON(b []byte) []byte {
 	o := beginObject(b)
 	o.number("messageId", int64(h.MessageID))
+	o.number("originMessageId", int64(h.OriginMessageID))
 	list(&o, "events", h.Events)
 	o.optionalText("nextCursor", h.NextCursor)
+	if h.Lineage != nil {
+		o.key("lineage")
+		o.b = h.Lineage.AppendJSON(o.b)
+	}
+	return o.end()
+}
+
+// AppendJSON appends the family to b, headers byte for byte.
+func (l Lineage) AppendJSON(b []byte) []byte {
+	o := beginObject(b)
+	o.number("messageId", int64(l.MessageID))
+	o.number("originMessageId", int64(l.OriginMessageID))
+	list(&o, "messages", l.Messages)
+	o.flag("truncated", l.Truncated)
+	return o.end()
+}
+
+// AppendJSON appends the message to b, headers byte for byte.
+func (m LineageMessage) AppendJSON(b []byte) []byte {
+	o := beginObject(b)
+	o.number("messageId", int64(m.MessageID))
+	o.number("originMessageId", int64(m.OriginMessageID))
+	o.optionalNumber("parentMessageId", int64(m.ParentMessageID))
+	o.number("depth", int64(m.Depth))
+	o.optionalText("cause", m.Cause)
+	o.text("channel", m.Channel)
+	o.text("routingKey", m.RoutingKey)
+	o.optionalText("state", m.State)
+	list(&o, "events", m.Events)
+	o.optionalText("nextEvents", m.NextEvents)
+	o.optionalText("nextCopies", m.NextCopies)
 	return o.end()
 }

@@ -66,6 +66,11 @@ func (o *object) number(name string, value int64) {
 	o.b = strconv.AppendInt(o.b, value, 10)
 }
 
+func (o *object) flag(name string, value bool) {
+	o.key(name)
+	o.b = strconv.AppendBool(o.b, value)
+}
+
 func (o *object) time(name string, value time.Time) {
 	o.key(name)
 	o.b = append(o.b, '"')
@@ -128,6 +133,25 @@ func (o *object) optionalIDs(name string, ids []eventstore.MessageID) {
 			o.b = append(o.b, ',')
 		}
 		o.b = strconv.AppendInt(o.b, int64(id), 10)
+	}
+	o.b = append(o.b, ']')
+}
+
+func (o *object) optionalRanges(name string, ranges [][2]eventstore.MessageID) {
+	if len(ranges) == 0 {
+		return
+	}
+	o.key(name)
+	o.b = append(o.b, '[')
+	for i, r := range ranges {
+		if i > 0 {
+			o.b = append(o.b, ',')
+		}
+		o.b = append(o.b, '[')
+		o.b = strconv.AppendInt(o.b, int64(r[0]), 10)
+		o.b = append(o.b, ',')
+		o.b = strconv.AppendInt(o.b, int64(r[1]), 10)
+		o.b = append(o.b, ']')
 	}
 	o.b = append(o.b, ']')
 }

@@ -109,21 +109,28 @@ const eventColumns = `e.position,
        e.data,
        coalesce(c.name, '')`
 
+// History is a page of what happened to a message.
+type History struct {
+	OriginID eventstore.MessageID
+	Events   []Event
+}
+
 // History is every event that names a message, in order, in pages. The second
 // result is the cursor of the next page, "" on the last.
-func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f HistoryFilter) (page []Event, next string, err error) {
+func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f HistoryFilter) (h History, next string, err error) {
 	after, limit, err := checkPage(f.Cursor, f.Limit)
 	if err != nil {
-		return nil, "", err
+		return h, "", err
 	}
 	b, err := q.beginning(ctx, id)
 	if err == nil && b == nil {
-		return nil, "", messageNotFound(id)
+		return h, "", messageNotFound(id)
 	}
 	if err == nil {
-		page, next, err = q.history(ctx, b, after, limit)
+		h.OriginID = b.Origin
+		h.Events, next, err = q.history(ctx, b, after, limit)
 	}
-	return page, next, wrap(err, "read history of message %d", id)
+	return h, next, wrap(err, "read history of message %d", id)
 }
 
 // HistoryFilter chooses a page of a history.

@@ -29,6 +29,10 @@ type Member struct {
 	NextCopies string  // a cursor of Lineage of this message, where copies were left out
 }
 
+// CauseDeadLetter is the cause of a copy that was made because its parent died;
+// the other causes are link and redrive.
+const CauseDeadLetter = "dead_letter"
+
 // LineageFilter chooses a part of a family.
 type LineageFilter struct {
 	Cursor string // NextCopies of the message

@@ -25,7 +25,7 @@ func (c *Client) Message(ctx context.Context, id eventstore.MessageID) (api.Stor
 // there are.
 func (c *Client) History(ctx context.Context, id eventstore.MessageID) ([]api.Event, error) {
 	var events []api.Event
-	query := url.Values{}
+	query := url.Values{"lineage": {"false"}}
 	for {
 		page, err := call[api.History](ctx, c, request{
 			method: http.MethodGet, path: []string{"v1", "messages", id.String(), "history"}, query: query,
@@ -41,6 +41,16 @@ func (c *Client) History(ctx context.Context, id eventstore.MessageID) ([]api.Ev
 	}
 }
 
+// Lineage is the family of a message, of at most limit members but for those from
+// the origin to the message; 0 is the server's default. With a cursor, NextCopies
+// of the message, it is the message, its copies from there on, and theirs.
+func (c *Client) Lineage(ctx context.Context, id eventstore.MessageID, cursor string, limit int) (api.Lineage, error) {
+	query := url.Values{}
+	set(query, "cursor", cursor)
+	setNumber(query, "limit", int64(limit))
+	return call[api.Lineage](ctx, c, request{method: http.MethodGet, path: []string{"v1", "messages", id.String(), "lineage"}, query: query})
+}
+
 // EventsFilter chooses events of the log; every field narrows the choice.
 type EventsFilter struct {
 	From, To     eventstore.Position // inclusive
@@ -49,7 +59,7 @@ type EventsFilter struct {
 	Kinds        []eventstore.Kind
 	MessageID    eventstore.MessageID
 	Actor        string
-	RoutingKey   *string // of message.published; nil is any
+	RoutingKey   *string // of message.published, and what else is of one key; nil is any
 	Cursor       string  // NextCursor of the page before
 	Limit        int     // of a page 1 to 1000, 0 is the server's default; of Stream anything, 0 is all
 }

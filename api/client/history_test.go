@@ -29,3 +29,16 @@ func TestHistoryOfManyPages(t *testing.T) {
 		require.EqualValues(t, i+1, e.Position)
 	}
 }
+
+func TestLineage(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"messageId":7,"originMessageId":1,"messages":[{"messageId":1,"nextCopies":%q}],"truncated":true}`, r.URL.RequestURI())
+	}))
+	t.Cleanup(server.Close)
+	family, err := connect(t, server.URL).Lineage(t.Context(), 7, "abc", 5)
+	require.NoError(t, err)
+	require.True(t, family.Truncated)
+	require.Equal(t, "/v1/messages/7/lineage?cursor=abc&limit=5", family.Messages[0].NextCopies)
+}

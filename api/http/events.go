@@ -19,10 +19,10 @@ var listEventsDoc = operation{
 		query[string]("since", "not older, RFC 3339"),
 		query[string]("until", "older, RFC 3339"),
 		query[string]("channel", "name, also of channels that were deleted"),
-		query[string]("kind", "kinds of events, with commas between"),
+		query[string]("kind", "kinds of events, with commas between: "+kindNames()),
 		query[int64]("messageId", "that name this message"),
 		query[string]("actor", "that this client caused"),
-		query[string]("routingKey", "message.published with this key")),
+		query[string]("routingKey", "message.published with this key, and what else is about one key: copies that all have it, circuits")),
 	answers: []answer{
 		gives[api.EventPage](http.StatusOK, "A page of events. It looks at a bounded part of the log: while there is a nextCursor more may come, even after an empty page."),
 		{http.StatusOK, "All events of the choice, one a line, when Accept asks for it.", nil, ndjsonType},
@@ -64,6 +64,14 @@ func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
 		Limit:      q.limit(most),
 	}
 	return filter, q.err
+}
+
+func kindNames() string {
+	var names []string
+	for _, kind := range eventstore.Kinds() {
+		names = append(names, string(kind))
+	}
+	return strings.Join(names, ", ")
 }
 
 func kinds(q *values) (list []eventstore.Kind) {
@@ -130,7 +138,8 @@ func eventsOf(events []queries.Event) []api.Event {
 	return list
 }
 
-func eventOf(e *queries.Event) api.Event {
+// plainEvent is an event, but for what only a message.published has.
+func plainEvent(e *queries.Event) api.Event {
 	event := api.Event{
 		Position:   e.Position,
 		At:         e.At.UTC(),
@@ -147,7 +156,17 @@ func eventOf(e *queries.Event) api.Event {
 	if e.Delivery != nil {
 		event.Delivery = *e.Delivery
 	}
-	if e.Kind == eventstore.MessagePublished {
+	for _, r := range e.MessageRanges {
+		event.Ranges = append(event.Ranges, [2]eventstore.MessageID{r.First, r.Last})
+	}
+	return event
+}
+
+func eventOf(e *queries.Event) api.Event {
+	event := plainEvent(e)
+	if e.Kind != eventstore.MessagePublished {
+		event.Headers = e.Headers // of copies: over those of the origin
+	} else {
 		priority := 0
 		if e.Priority != nil {
 			priority = int(*e.Priority)

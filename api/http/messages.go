@@ -54,28 +54,6 @@ func (s *server) getMessage(c *call) error {
 	return c.answer(http.StatusOK, storedMessage(&m, true))
 }
 
-var getHistoryDoc = operation{
-	id: "getHistory", summary: "Every event that names a message, in order",
-	query:   paging(),
-	answers: ok[api.History]("A page of its history."),
-}
-
-func (s *server) getHistory(c *call) error {
-	id, err := messageID(c)
-	if err != nil {
-		return err
-	}
-	filter := queries.HistoryFilter{Cursor: c.query.text("cursor"), Limit: c.query.limit(queries.MaxLimit)}
-	if c.query.err != nil {
-		return c.query.err
-	}
-	events, next, err := s.Queries.History(c.ctx(), id, filter)
-	if err != nil {
-		return err
-	}
-	return c.answer(http.StatusOK, api.History{MessageID: id, Events: eventsOf(events), NextCursor: next})
-}
-
 // messageID reads the {id} of the path; what is no id is the id of no message.
 func messageID(c *call) (eventstore.MessageID, error) {
 	text := c.param("id")

@@ -31,6 +31,7 @@ func (s *server) routes() []route {
 
 		{get, "/v1/messages/{id}", s.getMessage, getMessageDoc},
 		{get, "/v1/messages/{id}/history", s.getHistory, getHistoryDoc},
+		{get, "/v1/messages/{id}/lineage", s.getLineage, getLineageDoc},
 		{get, "/v1/events", s.listEvents, listEventsDoc},
 
 		{get, "/v1/status", s.getStatus, getStatusDoc},

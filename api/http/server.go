@@ -35,7 +35,8 @@ type Queries interface {
 	Messages(ctx context.Context, queue string, f queries.MessagesFilter) ([]queries.Message, string, error)
 	DeadLetters(ctx context.Context, queue string, f queries.DeadLettersFilter) ([]queries.Message, string, error)
 	Message(ctx context.Context, id eventstore.MessageID) (queries.Message, error)
-	History(ctx context.Context, id eventstore.MessageID, f queries.HistoryFilter) ([]queries.Event, string, error)
+	History(ctx context.Context, id eventstore.MessageID, f queries.HistoryFilter) (queries.History, string, error)
+	Lineage(ctx context.Context, id eventstore.MessageID, f queries.LineageFilter) (queries.Lineage, error)
 	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
 	Status(ctx context.Context) (queries.Status, error)
 }

@@ -53,6 +53,7 @@ func TestWrongUsage(t *testing.T) {
 		{"dlq list q --limit 1001", exitUsage, "1 to 1000"},
 		{"purge q", exitUsage, "--yes"},
 		{"trace first", exitUsage, "message id"},
+		{"trace 1 --limit 0", exitUsage, "1 to 1000"},
 		{"message 0", exitUsage, "message id"},
 		{"replay --from 0", exitUsage, "at least 1"},
 		{"replay --kind message.lost", exitUsage, "message.acked"},
@@ -220,6 +221,12 @@ func (p *process) settle(t *testing.T) {
 	history := p.leat("trace", receipts[2], "--client", "reader")
 	require.Contains(t, history, "failed, due again")
 	require.Contains(t, history, "not now")
+	receipt, err := eventstore.ParseReceipt(receipts[2])
+	require.NoError(t, err)
+	family := value[api.Lineage](p, "trace", receipts[2])
+	require.Equal(t, receipt.Message, family.OriginMessageID)
+	require.Len(t, family.Messages, 1)
+	require.Contains(t, p.exits(exitNothing, "", "trace", "999999").errs, "message_not_found")
 }
 
 func (p *process) look(t *testing.T) {

@@ -43,7 +43,7 @@ func replayCommand(c *cli) *cobra.Command {
 	flags.StringVar(&f.channel, "channel", "", "only of this channel, also one that was deleted")
 	flags.StringArrayVar(&f.kinds, "kind", nil, "only of this kind, such as message.acked; once for each")
 	flags.Int64Var(&f.message, "message", 0, "only those that name this message")
-	flags.StringVarP(&f.key, "key", "k", "", "only message.published with this routing key")
+	flags.StringVarP(&f.key, "key", "k", "", "only message.published with this routing key, and what else is about one key")
 	flags.StringVar(&f.actor, "actor", "", "only what this client caused")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many (default: all)")
 	flags.StringVar(&f.cursor, "cursor", "", "go on where a replay ended")
@@ -130,14 +130,18 @@ func (c *call) writeEvents(events []api.Event, lines bool) error {
 
 // about says which channel and messages an event is about, and why it happened.
 func about(e api.Event) string {
-	text := orNone(e.Channel)
+	var text strings.Builder
+	text.WriteString(orNone(e.Channel))
 	if len(e.Messages) > 0 {
-		text += " " + strings.Trim(fmt.Sprint(e.Messages), "[]")
+		text.WriteString(" " + strings.Trim(fmt.Sprint(e.Messages), "[]"))
+	}
+	for _, r := range e.Ranges {
+		fmt.Fprintf(&text, " %d-%d", r[0], r[1])
 	}
 	if reason := eventReason(e); reason != none {
-		text += " (" + reason + ")"
+		text.WriteString(" (" + reason + ")")
 	}
-	return text
+	return text.String()
 }
 
 // shortKind is a kind without what is clear among messages.
