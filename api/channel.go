@@ -8,9 +8,10 @@ import (
 
 // ChannelSpec declares a channel. What is left out has its default.
 type ChannelSpec struct {
-	Kind   string      `json:"kind,omitempty" enum:"queue" doc:"default queue"`
-	Mode   string      `json:"mode,omitempty" enum:"standard,fifo" doc:"default standard"`
-	Policy PolicyPatch `json:"policy,omitzero"`
+	Kind   string      `json:"kind,omitempty" enum:"queue,exchange" doc:"default queue"`
+	Mode   string      `json:"mode,omitempty" enum:"standard,fifo" doc:"of a queue; default standard"`
+	Type   string      `json:"type,omitempty" enum:"direct,fanout,topic,headers" doc:"of an exchange: the rule of its links"`
+	Policy PolicyPatch `json:"policy,omitzero" doc:"of a queue"`
 }
 
 // ChannelPatch changes a channel. What is left out stays.
@@ -27,6 +28,17 @@ type PolicyPatch struct {
 	DeadLetterExpired *bool      `json:"deadLetterExpired,omitempty" doc:"whether expired messages become dead letters; default false"`
 	DedupWindow       *Duration  `json:"dedupWindow,omitempty" doc:"how long a dedupId is remembered; default 10m"`
 	PriorityAgeing    *Duration  `json:"priorityAgeing,omitempty" doc:"how much waiting is worth one step of priority; 0s, the default, is strict priority"`
+
+	DeadLetterTo        *string      `json:"deadLetterTo,omitempty" doc:"a channel that gets copies of the messages that die; default \"\", none"`
+	DeadLetterRetention *Duration    `json:"deadLetterRetention,omitempty" doc:"how long dead letters are kept; 0s, the default, is for ever"`
+	Circuit             CircuitPatch `json:"circuit,omitzero" doc:"of a FIFO queue"`
+}
+
+// CircuitPatch is the part of a circuit policy that somebody names.
+type CircuitPatch struct {
+	Enabled   *bool     `json:"enabled,omitempty" doc:"whether a dead letter sends the rest of its routing key to the dead letters; default true"`
+	CoolDown  *Duration `json:"coolDown,omitempty" doc:"after which one message of the key is tried; 0s, the default, is never"`
+	Threshold *int      `json:"threshold,omitempty" minimum:"1" maximum:"1000" doc:"dead letters of a key in a row that it takes; default 1"`
 }
 
 // RetryPatch is the part of a retry policy that somebody names.
@@ -46,6 +58,17 @@ type Policy struct {
 	DeadLetterExpired bool     `json:"deadLetterExpired"`
 	DedupWindow       Duration `json:"dedupWindow"`
 	PriorityAgeing    Duration `json:"priorityAgeing"`
+
+	DeadLetterTo        string   `json:"deadLetterTo" doc:"\"\" is none"`
+	DeadLetterRetention Duration `json:"deadLetterRetention" doc:"0s is for ever"`
+	Circuit             *Circuit `json:"circuit,omitempty" doc:"of a FIFO queue"`
+}
+
+// Circuit is when a routing key of a FIFO queue is shut.
+type Circuit struct {
+	Enabled   bool     `json:"enabled"`
+	CoolDown  Duration `json:"coolDown"`
+	Threshold int      `json:"threshold"`
 }
 
 // Retry is when a failed message is delivered again.
@@ -59,12 +82,13 @@ type Retry struct {
 // Channel is a declared channel.
 type Channel struct {
 	Name       string              `json:"name"`
-	Kind       string              `json:"kind" enum:"queue"`
-	Mode       string              `json:"mode" enum:"standard,fifo"`
-	Policy     Policy              `json:"policy"`
+	Kind       string              `json:"kind" enum:"queue,exchange"`
+	Mode       string              `json:"mode,omitempty" enum:"standard,fifo" doc:"of a queue"`
+	Type       string              `json:"type,omitempty" enum:"direct,fanout,topic,headers" doc:"of an exchange"`
+	Policy     *Policy             `json:"policy,omitempty" doc:"of a queue"`
 	DeclaredAt time.Time           `json:"declaredAt"`
 	Epoch      eventstore.Position `json:"epoch" doc:"tells this channel from a deleted one of the same name"`
-	Counts     *Counts             `json:"counts,omitempty" doc:"in answers to GET"`
+	Counts     *Counts             `json:"counts,omitempty" doc:"of a queue, in answers to GET"`
 }
 
 // Counts says how many messages of a queue are in which state.

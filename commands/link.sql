@@ -279,7 +279,7 @@ declare
 begin
     perform leat.lock_topology();
     link := leat.live_link(id);
-    if patch - array['enabled', 'rewrite_key'] <> '{}' or jsonb_typeof(patch -> 'enabled') <> 'boolean'
+    if patch is null or patch - array['enabled', 'rewrite_key'] <> '{}' or jsonb_typeof(patch -> 'enabled') <> 'boolean'
         or jsonb_typeof(patch -> 'rewrite_key') not in ('string', 'null')
     then
         raise exception 'must be an object of enabled (a boolean) and rewrite_key (a string or null)'

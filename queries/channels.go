@@ -13,8 +13,9 @@ import (
 type Channel struct {
 	ID                eventstore.ChannelID
 	Name              string
-	Kind              string // queue
-	Mode              string // standard or fifo
+	Kind              string // queue or exchange
+	Mode              string // of a queue: standard or fifo
+	Type              string // of an exchange: direct, fanout, topic or headers
 	Lease             time.Duration
 	MaxDeliveries     int
 	RetryStrategy     string // exponential or fixed
@@ -25,8 +26,15 @@ type Channel struct {
 	DeadLetterExpired bool
 	DedupWindow       time.Duration
 	PriorityAgeing    time.Duration
-	DeclaredAt        time.Time
-	Epoch             eventstore.Position
+
+	DeadLetterTo        string // name of a channel, "" if none
+	DeadLetterRetention time.Duration
+	Circuit             bool // of a FIFO queue, and what follows too
+	CircuitCoolDown     time.Duration
+	CircuitThreshold    int
+
+	DeclaredAt time.Time
+	Epoch      eventstore.Position
 }
 
 // ChannelStatus is a channel and what is in it.
@@ -78,7 +86,8 @@ const withCountsSQL = `
 select c.id,
        c.name,
        c.kind,
-       c.mode,
+       case when c.kind = 'queue' then c.mode else '' end,
+       case when c.kind = 'exchange' then c.mode else '' end,
        c.lease,
        c.max_deliveries,
        c.retry_strategy,
@@ -89,6 +98,11 @@ select c.id,
        c.dead_letter_expired,
        c.dedup_window,
        c.priority_ageing,
+       coalesce(d.name, ''),
+       c.dead_letter_retention,
+       c.mode = 'fifo' and c.circuit,
+       case when c.mode = 'fifo' then c.circuit_cool_down else '0' end,
+       case when c.mode = 'fifo' then c.circuit_threshold else 0 end,
        c.declared_at,
        c.epoch,
        coalesce(n.ready, 0),
@@ -97,6 +111,7 @@ select c.id,
        coalesce(n.dead, 0),
        coalesce(clock_timestamp() - e.at, interval '0')
 from leat.channels c
+left join leat.channels d on d.id = c.dead_letter_to
 left join counts n on n.channel_id = c.id
 left join leat.events e on e.position = n.oldest`
 
@@ -129,28 +144,50 @@ func (q *Queries) Channel(ctx context.Context, name string) (ChannelStatus, erro
 }
 
 func scanChannel(row pgx.CollectableRow) (c ChannelStatus, err error) {
-	err = row.Scan(&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Lease, &c.MaxDeliveries, &c.RetryStrategy, &c.BaseDelay, &c.MaxDelay,
-		&c.Jitter, &c.NonRetryable, &c.DeadLetterExpired, &c.DedupWindow, &c.PriorityAgeing, &c.DeclaredAt, &c.Epoch,
+	err = row.Scan(&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Type, &c.Lease, &c.MaxDeliveries, &c.RetryStrategy, &c.BaseDelay, &c.MaxDelay,
+		&c.Jitter, &c.NonRetryable, &c.DeadLetterExpired, &c.DedupWindow, &c.PriorityAgeing,
+		&c.DeadLetterTo, &c.DeadLetterRetention, &c.Circuit, &c.CircuitCoolDown, &c.CircuitThreshold, &c.DeclaredAt, &c.Epoch,
 		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OldestReadyAge)
 	c.OldestReadyAge = max(c.OldestReadyAge, 0)
 	return c, err
 }
 
 const channelIDSQL = `-- queries.channelID
-select c.id
+select c.id, c.kind = 'exchange'
 from leat.channels c
 where c.name = $1
   and c.deleted_at is null`
 
-// channelID finds a channel. A name that the server cannot take is the name of
-// no channel.
+// channelID finds a channel.
 func channelID(ctx context.Context, tx querier, name string) (eventstore.ChannelID, error) {
+	c, err := findChannel(ctx, tx, name)
+	return c.ID, err
+}
+
+// queueID finds a queue.
+func queueID(ctx context.Context, tx querier, name string) (eventstore.ChannelID, error) {
+	c, err := findChannel(ctx, tx, name)
+	if err == nil && c.Exchange {
+		return 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is an exchange, which stores nothing.", name)
+	}
+	return c.ID, err
+}
+
+// found is what is asked of a channel first.
+type found struct {
+	ID       eventstore.ChannelID
+	Exchange bool
+}
+
+// findChannel finds a channel. A name that the server cannot take is the name of
+// no channel.
+func findChannel(ctx context.Context, tx querier, name string) (found, error) {
 	if checkText("channel", name) != nil {
-		return 0, channelNotFound(name)
+		return found{}, channelNotFound(name)
 	}
 	rows, err := tx.Query(ctx, channelIDSQL, name)
 	if err != nil {
-		return 0, err
+		return found{}, err
 	}
-	return one(rows, pgx.RowTo[eventstore.ChannelID], channelNotFound(name))
+	return one(rows, pgx.RowToStructByPos[found], channelNotFound(name))
 }

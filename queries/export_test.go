@@ -20,7 +20,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 func Statements() []string {
 	return []string{
 		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
-		historySQL, horizonSQL, keyMessagesSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, probeSQL, sessionsSQL,
+		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}
 }

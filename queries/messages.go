@@ -223,7 +223,7 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 	}
 	var rows []sized[Message]
 	err = q.readViews(ctx, func(tx pgx.Tx) error {
-		id, err := channelID(ctx, tx, queue)
+		id, err := queueID(ctx, tx, queue)
 		if err != nil {
 			return err
 		}

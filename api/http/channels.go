@@ -44,7 +44,7 @@ func (s *server) declareChannel(c *call) error {
 		return err
 	}
 	channel, created, err := s.Commands.DeclareChannel(c.ctx(), c.actor, commands.ChannelSpec{
-		Name: c.name(), Kind: spec.Kind, Mode: spec.Mode, Policy: policyPatch(spec.Policy),
+		Name: c.name(), Kind: spec.Kind, Mode: spec.Mode, Type: spec.Type, Policy: policyPatch(spec.Policy),
 	})
 	if err != nil {
 		return inPolicy(err)
@@ -88,8 +88,8 @@ func (s *server) alterChannel(c *call) error {
 }
 
 var deleteChannelDoc = operation{
-	id: "deleteChannel", summary: "Delete a channel; its history stays",
-	query:   []parameter{query[bool]("force", "also when it holds messages")},
+	id: "deleteChannel", summary: "Delete a channel and its links; its history stays",
+	query:   []parameter{query[bool]("force", "also when it holds messages, or takes the dead letters of queues")},
 	answers: []answer{{status: http.StatusNoContent, doc: "It is gone."}},
 }
 
@@ -106,7 +106,7 @@ func (s *server) deleteChannel(c *call) error {
 }
 
 // outsidePolicy are the fields of a declaration that are not in its policy.
-var outsidePolicy = []string{"", "name", "kind", "mode", "actor"}
+var outsidePolicy = []string{"", "name", "kind", "mode", "type", "policy", "actor"}
 
 // inPolicy gives the fields of an error the path that they have in the body.
 func inPolicy(err error) error {
@@ -144,31 +144,56 @@ func policyPatch(p api.PolicyPatch) commands.PolicyPatch {
 		DeadLetterExpired: p.DeadLetterExpired,
 		DedupWindow:       (*time.Duration)(p.DedupWindow),
 		PriorityAgeing:    (*time.Duration)(p.PriorityAgeing),
+
+		DeadLetterTo:        p.DeadLetterTo,
+		DeadLetterRetention: (*time.Duration)(p.DeadLetterRetention),
+		Circuit: commands.CircuitPatch{
+			Enabled:   p.Circuit.Enabled,
+			CoolDown:  (*time.Duration)(p.Circuit.CoolDown),
+			Threshold: p.Circuit.Threshold,
+		},
 	}
 }
 
 func channelOf(c commands.Channel) api.Channel {
-	return api.Channel{
-		Name: c.Name,
-		Kind: c.Kind,
-		Mode: c.Mode,
-		Policy: api.Policy{
-			Lease:         api.Duration(c.Policy.Lease),
-			MaxDeliveries: c.Policy.MaxDeliveries,
-			Retry: api.Retry{
-				Strategy:  c.Policy.Retry.Strategy,
-				BaseDelay: api.Duration(c.Policy.Retry.BaseDelay),
-				MaxDelay:  api.Duration(c.Policy.Retry.MaxDelay),
-				Jitter:    c.Policy.Retry.Jitter,
-			},
-			NonRetryable:      notNil(c.Policy.NonRetryable),
-			DeadLetterExpired: c.Policy.DeadLetterExpired,
-			DedupWindow:       api.Duration(c.Policy.DedupWindow),
-			PriorityAgeing:    api.Duration(c.Policy.PriorityAgeing),
-		},
+	channel := api.Channel{
+		Name:       c.Name,
+		Kind:       c.Kind,
+		Mode:       c.Mode,
+		Type:       c.Type,
 		DeclaredAt: c.DeclaredAt.UTC(),
 		Epoch:      c.Epoch,
 	}
+	if c.Kind == commands.Queue {
+		channel.Policy = policyOf(c.Policy)
+	}
+	return channel
+}
+
+func policyOf(p commands.Policy) *api.Policy {
+	policy := &api.Policy{
+		Lease:         api.Duration(p.Lease),
+		MaxDeliveries: p.MaxDeliveries,
+		Retry: api.Retry{
+			Strategy:  p.Retry.Strategy,
+			BaseDelay: api.Duration(p.Retry.BaseDelay),
+			MaxDelay:  api.Duration(p.Retry.MaxDelay),
+			Jitter:    p.Retry.Jitter,
+		},
+		NonRetryable:      notNil(p.NonRetryable),
+		DeadLetterExpired: p.DeadLetterExpired,
+		DedupWindow:       api.Duration(p.DedupWindow),
+		PriorityAgeing:    api.Duration(p.PriorityAgeing),
+
+		DeadLetterTo:        p.DeadLetterTo,
+		DeadLetterRetention: api.Duration(p.DeadLetterRetention),
+	}
+	if p.Circuit != (commands.Circuit{}) {
+		policy.Circuit = &api.Circuit{
+			Enabled: p.Circuit.Enabled, CoolDown: api.Duration(p.Circuit.CoolDown), Threshold: p.Circuit.Threshold,
+		}
+	}
+	return policy
 }
 
 func channelWithCounts(c queries.ChannelStatus) api.Channel {
@@ -176,6 +201,7 @@ func channelWithCounts(c queries.ChannelStatus) api.Channel {
 		Name: c.Name,
 		Kind: c.Kind,
 		Mode: c.Mode,
+		Type: c.Type,
 		Policy: commands.Policy{
 			Lease:         c.Lease,
 			MaxDeliveries: c.MaxDeliveries,
@@ -186,13 +212,19 @@ func channelWithCounts(c queries.ChannelStatus) api.Channel {
 			DeadLetterExpired: c.DeadLetterExpired,
 			DedupWindow:       c.DedupWindow,
 			PriorityAgeing:    c.PriorityAgeing,
+
+			DeadLetterTo:        c.DeadLetterTo,
+			DeadLetterRetention: c.DeadLetterRetention,
+			Circuit:             commands.Circuit{Enabled: c.Circuit, CoolDown: c.CircuitCoolDown, Threshold: c.CircuitThreshold},
 		},
 		DeclaredAt: c.DeclaredAt,
 		Epoch:      c.Epoch,
 	})
-	channel.Counts = &api.Counts{
-		Ready: c.Ready, Delayed: c.Delayed, InFlight: c.InFlight, Dead: c.Dead,
-		OldestReadyAge: api.Duration(c.OldestReadyAge),
+	if c.Kind == commands.Queue {
+		channel.Counts = &api.Counts{
+			Ready: c.Ready, Delayed: c.Delayed, InFlight: c.InFlight, Dead: c.Dead,
+			OldestReadyAge: api.Duration(c.OldestReadyAge),
+		}
 	}
 	return channel
 }

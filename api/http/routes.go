@@ -18,6 +18,12 @@ func (s *server) routes() []route {
 		{patch, "/v1/channels/{name}", s.alterChannel, alterChannelDoc},
 		{remove, "/v1/channels/{name}", s.deleteChannel, deleteChannelDoc},
 
+		{put, "/v1/links", s.declareLink, declareLinkDoc},
+		{get, "/v1/links", s.listLinks, listLinksDoc},
+		{get, "/v1/links/{id}", s.getLink, getLinkDoc},
+		{patch, "/v1/links/{id}", s.alterLink, alterLinkDoc},
+		{remove, "/v1/links/{id}", s.deleteLink, deleteLinkDoc},
+
 		{post, "/v1/channels/{name}/messages", s.publish, publishDoc},
 
 		{post, "/v1/queues/{name}/poll", s.poll, pollDoc},

@@ -19,6 +19,9 @@ type Commands interface {
 	DeclareChannel(ctx context.Context, actor string, spec commands.ChannelSpec) (commands.Channel, bool, error)
 	AlterChannel(ctx context.Context, actor, name string, patch commands.PolicyPatch) (commands.Channel, error)
 	DeleteChannel(ctx context.Context, actor, name string, force bool) error
+	DeclareLink(ctx context.Context, actor string, spec commands.LinkSpec) (commands.Link, bool, error)
+	AlterLink(ctx context.Context, actor string, id eventstore.LinkID, patch commands.LinkPatch) (commands.Link, error)
+	DeleteLink(ctx context.Context, actor string, id eventstore.LinkID) error
 	Publish(ctx context.Context, request commands.PublishRequest) (commands.PublishResult, error)
 	Poll(ctx context.Context, request commands.PollRequest) ([]commands.Delivery, error)
 	Ack(ctx context.Context, request commands.SettleRequest) (commands.SettleResult, error)
@@ -32,6 +35,8 @@ type Commands interface {
 type Queries interface {
 	Channels(ctx context.Context) ([]queries.ChannelStatus, error)
 	Channel(ctx context.Context, name string) (queries.ChannelStatus, error)
+	Links(ctx context.Context, f queries.LinksFilter) ([]queries.Link, string, error)
+	Link(ctx context.Context, id eventstore.LinkID) (queries.Link, error)
 	Messages(ctx context.Context, queue string, f queries.MessagesFilter) ([]queries.Message, string, error)
 	DeadLetters(ctx context.Context, queue string, f queries.DeadLettersFilter) ([]queries.Message, string, error)
 	Message(ctx context.Context, id eventstore.MessageID) (queries.Message, error)

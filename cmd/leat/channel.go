@@ -28,10 +28,14 @@ func channelListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(api.ChannelList{Channels: channels}, func(t *table) {
-				t.row("CHANNEL", "MODE", "READY", "DELAYED", "IN FLIGHT", "DEAD", "OLDEST")
+				t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "OLDEST")
 				for _, channel := range channels {
-					n := countsOf(channel)
-					t.row(channel.Name, channel.Mode, n.Ready, n.Delayed, n.InFlight, n.Dead, age(n.OldestReadyAge))
+					if channel.Counts == nil {
+						t.row(channel.Name, kindOf(channel), none, none, none, none, none)
+						continue
+					}
+					n := channel.Counts
+					t.row(channel.Name, kindOf(channel), n.Ready, n.Delayed, n.InFlight, n.Dead, age(n.OldestReadyAge))
 				}
 			})
 		}),
@@ -57,11 +61,12 @@ func channelDeclareCommand(c *cli) *cobra.Command {
 		Use:   "declare <channel>",
 		Short: "Make a channel, or find that it exists with these settings",
 	}
-	kind := cmd.Flags().String("kind", "queue", "queue is all there is")
-	mode := cmd.Flags().String("mode", "standard", "standard, or fifo: in order within each routing key")
+	kind := cmd.Flags().String("kind", "queue", "queue, or exchange: stores nothing, only routes along its links")
+	mode := cmd.Flags().String("mode", "", "of a queue: standard, the default, or fifo: in order within each routing key")
+	rule := cmd.Flags().String("type", "", "of an exchange, the rule of its links: direct, fanout, topic or headers")
 	policy := addPolicyFlags(cmd)
 	cmd.RunE = c.remote(func(c *call) error {
-		spec := api.ChannelSpec{Kind: *kind, Mode: *mode, Policy: policy.patch(cmd)}
+		spec := api.ChannelSpec{Kind: *kind, Mode: *mode, Type: *rule, Policy: policy.patch(cmd)}
 		channel, err := c.broker.DeclareChannel(c.ctx(), c.args[0], spec)
 		if err != nil {
 			return err
@@ -94,9 +99,9 @@ func channelAlterCommand(c *cli) *cobra.Command {
 func channelDeleteCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete <channel>",
-		Short: "Delete a channel; its history stays in the log",
+		Short: "Delete a channel and its links; its history stays in the log",
 	}
-	force := cmd.Flags().Bool("force", false, "also when it holds messages")
+	force := cmd.Flags().Bool("force", false, "also when it holds messages, or takes the dead letters of queues")
 	cmd.RunE = c.remote(func(c *call) error {
 		if err := c.broker.DeleteChannel(c.ctx(), c.args[0], *force); err != nil {
 			return err
@@ -109,7 +114,12 @@ func channelDeleteCommand(c *cli) *cobra.Command {
 func channelTable(t *table, c api.Channel) {
 	t.row("channel", c.Name)
 	t.row("kind", c.Kind)
-	t.row("mode", c.Mode)
+	if c.Mode != "" {
+		t.row("mode", c.Mode)
+	}
+	if c.Type != "" {
+		t.row("type", c.Type)
+	}
 	t.row("declared at", c.DeclaredAt)
 	t.row("epoch", c.Epoch)
 	if c.Counts != nil {
@@ -120,7 +130,9 @@ func channelTable(t *table, c api.Channel) {
 		t.row("dead", n.Dead)
 		t.row("oldest ready", age(n.OldestReadyAge))
 	}
-	policyTable(t, c.Policy)
+	if c.Policy != nil {
+		policyTable(t, *c.Policy)
+	}
 }
 
 func policyTable(t *table, p api.Policy) {
@@ -138,6 +150,13 @@ func policyTable(t *table, p api.Policy) {
 	t.row("dead-letter expired", p.DeadLetterExpired)
 	t.row("dedup window", p.DedupWindow)
 	t.row("priority ageing", p.PriorityAgeing)
+	t.row("dead-letter to", orNone(p.DeadLetterTo))
+	t.row("dead letters kept", p.DeadLetterRetention)
+	if p.Circuit != nil {
+		t.row("circuit", p.Circuit.Enabled)
+		t.row("circuit cool-down", p.Circuit.CoolDown)
+		t.row("circuit threshold", p.Circuit.Threshold)
+	}
 }
 
 func countsOf(c api.Channel) api.Counts {
@@ -145,6 +164,14 @@ func countsOf(c api.Channel) api.Counts {
 		return api.Counts{}
 	}
 	return *c.Counts
+}
+
+// kindOf is what a channel is, in a word or two.
+func kindOf(c api.Channel) string {
+	if c.Type != "" {
+		return c.Type + " " + c.Kind
+	}
+	return c.Mode
 }
 
 // age is a duration that nobody reads to the nanosecond.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,6 +100,7 @@ func TestCommands(t *testing.T) {
 	broker.leat("channel", "declare", "jobs", "--lease", "10m", "--base-delay", "1h", "--max-delay", "1h", "--non-retryable", "bad")
 
 	broker.sub("channel", broker.channel)
+	broker.sub("link", broker.link)
 	broker.sub("publish", broker.publish)
 	broker.sub("publish lines", broker.publishLines)
 	broker.sub("settle", broker.settle)
@@ -147,6 +149,46 @@ func (p *process) channel(t *testing.T) {
 	require.Contains(t, p.leat("channel", "delete", "gone", "--force"), "deleted")
 	p.leat("channel", "declare", "gone")
 	require.JSONEq(t, `{}`, p.leat("channel", "delete", "gone", "-o", "json"))
+}
+
+func (p *process) link(t *testing.T) {
+	exchange := value[api.Channel](p, "channel", "declare", "topics", "--kind", "exchange", "--type", "topic")
+	require.Equal(t, "topic", exchange.Type)
+	require.Nil(t, exchange.Policy)
+	require.Regexp(t, `topics +topic exchange +-`, p.leat("channel", "list"))
+	require.Contains(t, p.leat("channel", "get", "topics"), "type         topic")
+	require.Contains(t, p.exits(exitFailed, "", "channel", "alter", "topics", "--lease", "1s").errs, "policy is of queues")
+	fifo := value[api.Channel](p, "channel", "declare", "ordered", "--mode", "fifo", "--dead-letter-to", "topics",
+		"--dead-letter-retention", "24h", "--circuit-cool-down", "1m", "--circuit-threshold", "2")
+	require.Equal(t, "topics", fifo.Policy.DeadLetterTo)
+	require.Equal(t, api.Circuit{Enabled: true, CoolDown: api.Duration(time.Minute), Threshold: 2}, *fifo.Policy.Circuit)
+	require.Contains(t, p.leat("channel", "alter", "ordered", "--circuit=false"), "circuit              false")
+	require.Contains(t, p.exits(exitFailed, "", "channel", "declare", "jobs", "--circuit").errs, "policy.circuit is of FIFO queues")
+
+	link := value[api.Link](p, "link", "declare", "topics", "jobs", "--pattern", "a.#", "--rewrite-key", "")
+	require.Equal(t, "a.#", *link.Match.Pattern)
+	require.Empty(t, *link.RewriteKey)
+	id := link.ID.String()
+	require.Contains(t, p.leat("link", "list", "--source", "topics"), "topic a.#")
+	require.Contains(t, p.leat("link", "list", "--target", "topics"), "LINK")
+	require.Contains(t, p.leat("link", "show", id), "topics")
+	require.Regexp(t, `enabled +false`, p.leat("link", "disable", id))
+	require.Regexp(t, `enabled +true`, p.leat("link", "enable", id))
+	require.Regexp(t, `rewrite key +"a b\\x1b"`, p.leat("link", "alter", id, "--rewrite-key", "a b\x1b"))
+	require.Regexp(t, `rewrite key +-`, p.leat("link", "alter", id, "--keep-key"))
+	p.exits(exitUsage, "", "link", "alter", id)
+	p.exits(exitUsage, "", "link", "show", "first")
+	p.exits(exitUsage, "", "link", "declare", "jobs", "ordered", "--match", "headers", "--headers", "{")
+	require.Contains(t, p.exits(exitFailed, "", "link", "declare", "topics", "ordered", "-p", "#").errs,
+		"ordered -> (dead letters) topics -> ordered")
+	require.Contains(t, p.leat("link", "declare", "ordered", "jobs", "--match", "headers", "--headers", `{"a":1}`, "--disabled"),
+		`all of headers {"a":1}`)
+	require.Contains(t, p.leat("link", "delete", id), "deleted")
+	require.Contains(t, p.exits(exitNothing, "", "link", "show", id).errs, "link_not_found")
+	require.Contains(t, p.exits(exitFailed, "", "channel", "delete", "topics").errs, "channel_in_use")
+	p.leat("channel", "delete", "topics", "--force")
+	p.leat("channel", "delete", "ordered")
+	require.Empty(t, value[api.LinkPage](p, "link", "list").Links)
 }
 
 func (p *process) publish(t *testing.T) {

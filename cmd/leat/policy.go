@@ -11,8 +11,12 @@ import (
 // policyFlags are the settings of a channel.
 type policyFlags struct {
 	lease, baseDelay, maxDelay, dedupWindow, priorityAgeing time.Duration
+	deadLetterRetention, circuitCoolDown                    time.Duration
 
 	maxDeliveries     int
+	circuitThreshold  int
+	circuit           bool
+	deadLetterTo      string
 	strategy          string
 	jitter            float64
 	nonRetryable      []string
@@ -32,6 +36,11 @@ func addPolicyFlags(cmd *cobra.Command) *policyFlags {
 	flags.BoolVar(&p.deadLetterExpired, "dead-letter-expired", false, "whether expired messages become dead letters")
 	flags.DurationVar(&p.dedupWindow, "dedup-window", 10*time.Minute, "how long a dedup id is remembered")
 	flags.DurationVar(&p.priorityAgeing, "priority-ageing", 0, "how much waiting is worth one step of priority; 0 is strict priority")
+	flags.StringVar(&p.deadLetterTo, "dead-letter-to", "", "a channel that gets copies of the messages that die; \"\" is none")
+	flags.DurationVar(&p.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 is for ever")
+	flags.BoolVar(&p.circuit, "circuit", true, "fifo: whether a dead letter sends the rest of its key to the dead letters")
+	flags.DurationVar(&p.circuitCoolDown, "circuit-cool-down", 0, "fifo: after which one message of a shut key is tried; 0 is never")
+	flags.IntVar(&p.circuitThreshold, "circuit-threshold", 1, "fifo: dead letters of a key in a row that shut it")
 	return p
 }
 
@@ -50,6 +59,14 @@ func (p *policyFlags) patch(cmd *cobra.Command) api.PolicyPatch {
 		DeadLetterExpired: given(cmd, "dead-letter-expired", &p.deadLetterExpired),
 		DedupWindow:       (*api.Duration)(given(cmd, "dedup-window", &p.dedupWindow)),
 		PriorityAgeing:    (*api.Duration)(given(cmd, "priority-ageing", &p.priorityAgeing)),
+
+		DeadLetterTo:        given(cmd, "dead-letter-to", &p.deadLetterTo),
+		DeadLetterRetention: (*api.Duration)(given(cmd, "dead-letter-retention", &p.deadLetterRetention)),
+		Circuit: api.CircuitPatch{
+			Enabled:   given(cmd, "circuit", &p.circuit),
+			CoolDown:  (*api.Duration)(given(cmd, "circuit-cool-down", &p.circuitCoolDown)),
+			Threshold: given(cmd, "circuit-threshold", &p.circuitThreshold),
+		},
 	}
 }
 
