@@ -29,9 +29,9 @@ func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, contentsSQL, deadStartSQL, declareChannelSQL, declareLinkSQL,
-		deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, publishSQL, purgeDeadIDsSQL,
-		purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL, releaseSQL, remainingSQL, sweepSQL,
+		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, contentsSQL, deadStartSQL, declareChannelSQL,
+		declareLinkSQL, deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
+		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL, releaseSQL, remainingSQL, sweepSQL,
 	}
 }
 

@@ -40,12 +40,34 @@ func TestF02ShortLeasesBehindLongOnes(t *testing.T) {
 	require.Equal(t, fmt.Sprint("in_flight:", many), b.states("long"))
 }
 
-// F3: the connection of a nack at the last attempt is lost: the lease ends, the
-// message is dead, and the key goes on.
-func TestF03ConnectionLostAtNack(t *testing.T) {
+// F3, G5: the connection of a nack at the last attempt is lost: the lease ends, the
+// message is dead, and its circuit opens or, where it is off, the key goes on.
+func TestF03G5ConnectionLostAtNack(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.declare("f", commands.FIFO, commands.PolicyPatch{MaxDeliveries: new(1)})
+	for _, circuit := range []bool{true, false} {
+		t.Run(fmt.Sprint(circuit), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.declare("f", commands.FIFO, commands.PolicyPatch{MaxDeliveries: new(1), Circuit: commands.CircuitPatch{Enabled: &circuit}})
+			loseConnectionAtNack(t, b)
+			if circuit {
+				b.waitStates("f", "dead:3")
+				require.Equal(t, []string{"1 retries_exhausted", "2 circuit_open", "3 circuit_open"}, b.causes())
+				require.Equal(t, []string{"k open"}, b.circuit())
+				require.EqualValues(t, 3, b.shut("k", true).Messages)
+				require.Equal(t, []string{"1", "2", "3"}, b.drain("f", "k", 3))
+			} else {
+				require.Equal(t, []string{"2", "3"}, payloads(b.receive("f", 2)))
+				require.Equal(t, "dead:1 in_flight:2", b.states("f"))
+				require.Equal(t, []string{"1 retries_exhausted"}, b.causes())
+			}
+			b.verify()
+		})
+	}
+}
+
+func loseConnectionAtNack(t *testing.T, b broker) {
+	t.Helper()
 	b.publishTexts("f", "k", "1", "2", "3")
 	first := b.poll(commands.PollRequest{Queue: "f", Max: 1, Lease: 2 * time.Second})
 
@@ -56,11 +78,6 @@ func TestF03ConnectionLostAtNack(t *testing.T) {
 	require.Equal(t, 1, res.Settled)
 	exec(t, b.pool, `select pg_terminate_backend($1)`, nacking.Conn().PgConn().PID())
 	require.Error(t, nacking.Commit(ctx))
-
-	require.Equal(t, []string{"2", "3"}, payloads(b.receive("f", 2)))
-	require.Equal(t, "dead:1 in_flight:2", b.states("f"))
-	require.Equal(t, []string{"retries_exhausted"}, texts(t, b.pool, `select reason from leat.dead_letters`))
-	b.verify()
 }
 
 // F5: no key, number of keys or payload makes a publish fail because of NOTIFY,
@@ -203,9 +220,11 @@ func TestF24AttemptsBeyondTheLimit(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.declare("q", mode, commands.PolicyPatch{
-				MaxDeliveries: new(5), Retry: commands.RetryPatch{BaseDelay: new(time.Duration(0))},
-			})
+			policy := commands.PolicyPatch{MaxDeliveries: new(5), Retry: commands.RetryPatch{BaseDelay: new(time.Duration(0))}}
+			if mode == commands.FIFO {
+				policy.Circuit = noCircuit
+			}
+			b.declare("q", mode, policy)
 			for _, key := range []string{"bad", "worse", "good"} {
 				b.publishTexts("q", key, key)
 			}

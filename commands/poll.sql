@@ -281,6 +281,7 @@ declare
     need    integer := wants[1];
     part    integer;
     got     integer;
+    stray   boolean;
     empty   text[] := '{}';
 begin
     if routing_keys is not null then
@@ -299,20 +300,32 @@ begin
         fetch source into lane;
         exit when not found;
         got := 0;
+        stray := false;
         for run in
-            select r.ctid as tid, cardinality(r.ids) as size, r.state, r.due_at, r.expires_at
+            select r.ctid as tid, cardinality(r.ids) as size, r.state, r.due_at, r.expires_at,
+                not r.ids <@ (
+                    select c.admitted from leat.circuits c
+                    where c.channel_id = queue and c.routing_key = lane.routing_key and c.state <> 'closed') as held
             from leat.queue_runs r
             where r.channel_id = queue and r.routing_key = lane.routing_key and r.state <= 1 and r.rank = 9
               and r.first_id >= case when lane.head_id = 9223372036854775807 then 0 else lane.head_id end
             order by r.first_id
         loop
             continue when run.expires_at <= now_; -- the sweeper takes it
+            if run.held then
+                stray := true; -- came while the circuit opened: to the dead letters
+                continue;
+            end if;
             exit when run.state = 1 and run.due_at > now_;
             part := least(need - got, run.size);
             picks := picks || row(run.tid, request, 1, part, run.size)::leat.pick;
             got := got + part;
             exit when got = need;
         end loop;
+        if stray then
+            update leat.circuits c set straggling = true
+            where c.channel_id = queue and c.routing_key = lane.routing_key and not c.straggling;
+        end if;
         if got = 0 then
             empty := empty || lane.routing_key;
         else

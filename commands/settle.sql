@@ -195,6 +195,12 @@ begin
             array(select generate_series(u.place, u.place + u.size - 1) from unnest(whole.places, whole.sizes) u (place, size)));
     end if;
     if fifo and whole.keys is not null then
+        if exists (select from leat.circuits c where c.channel_id = any (whole.channels)) then
+            perform leat.pass_circuits(whole.channels, whole.keys, array(
+                select message_ids[n]
+                from unnest(whole.places, whole.sizes) u (place, size)
+                cross join lateral generate_series(u.place, u.place + u.size - 1) n));
+        end if;
         perform leat.free_lanes(clock_timestamp(), whole.channels, whole.keys, whole.counts);
     end if;
     if settled is null then
@@ -245,6 +251,9 @@ begin
     from unnest(settled) s (n)
     group by 3, 4;
     if taken.keys is not null then
+        if exists (select from leat.circuits c where c.channel_id = any (taken.channels)) then
+            perform leat.pass_circuits(taken.channels, taken.keys, array(select message_ids[p.n] from unnest(taken.places) p (n)));
+        end if;
         perform leat.free_lanes(now_, taken.channels, taken.keys, array_fill(1, array[cardinality(taken.keys)]));
     end if;
     return settled;
@@ -278,16 +287,22 @@ declare
     attempt record;
     due     timestamptz;
     death   text;
+    barred  bigint[] := '{}'; -- by open circuits
 begin
+    if channel.mode = 'fifo' then
+        barred := leat.barred(channel.id, array(select h.id from unnest(held) h), array(select h.routing_key from unnest(held) h));
+    end if;
     perform leat.fence();
     for attempt in
-        select h.deliveries as count, array_agg(h) as held, array_agg(h.id) as ids,
+        select h.deliveries as count, h.id = any (barred) as barred, array_agg(h) as held, array_agg(h.id) as ids,
             case when min(h.delivery) = max(h.delivery) then min(h.delivery) end as delivery
         from unnest(held) h
-        group by h.deliveries
-        order by h.deliveries
+        group by 1, 2
+        order by 1, 2
     loop
-        death := coalesce(reason, case when attempt.count >= channel.max_deliveries then 'retries_exhausted' end);
+        death := coalesce(reason, case
+            when attempt.count >= channel.max_deliveries then 'retries_exhausted'
+            when attempt.barred then 'circuit_open' end);
         due := now_ + coalesce(delay, leat.backoff(channel, attempt.count));
         if kind = 'message.lease_expired' or death is null then
             insert into leat.events (at, kind, channel_id, actor, delivery, due_at, message_ids, data)
@@ -331,6 +346,10 @@ begin
     from unnest(held) h
     returning position into death;
     perform leat.put_back(channel.id, channel.mode = 'fifo', 3::smallint, held, null, death, reason, now_);
+    if channel.mode = 'fifo' and reason <> 'circuit_open' then
+        perform leat.fail_circuits(channel, now_, actor, reason, array(select h.id from unnest(held) h),
+            array(select h.routing_key from unnest(held) h));
+    end if;
     if copied <> '{}' then
         perform leat.copy_dead(channel, now_, actor, reason, copied);
     end if;
@@ -392,6 +411,9 @@ begin
             insert into leat.events (at, kind, channel_id, actor, message_ids, data)
             select now_, 'message.discarded', queue, actor, array_agg(h.id), details
             from unnest(taken) h;
+            if channel.mode = 'fifo' then
+                perform leat.lose_probes(queue, now_, actor, array(select h.id from unnest(taken) h));
+            end if;
         else
             perform leat.fail_messages(channel, now_, 'message.retried', actor, delay, death, details, taken);
         end if;
@@ -491,6 +513,7 @@ begin
             h.rank, h.routing_key, h.deliveries - 1, h.expires_at, h.owner, h.headers)::leat.held), null, null, null, null)
         from unnest(taken) h;
         if keyed then
+            perform leat.hold_back(queue, now_, actor, array(select h.routing_key from unnest(taken) h));
             perform leat.free_lanes_of(now_, taken);
         end if;
     end if;
@@ -542,6 +565,7 @@ declare
     purged bigint;
     lanes  text[];
     keys   text[];
+    probes bigint[]; -- what may be among them
 begin
     perform leat.need_views();
     perform leat.fence();
@@ -563,7 +587,12 @@ begin
         from listed l
         group by l.chunk
     )
-    select (select count(*) from listed), (select array_agg(distinct g.routing_key) from gone g) into purged, keys;
+    select (select count(*) from listed), (select array_agg(distinct g.routing_key) from gone g),
+        case when exists (select from leat.circuits c where c.channel_id = queue) then array(select l.id from listed l) end
+    into purged, keys, probes;
+    if probes is not null then
+        perform leat.lose_probes(queue, now_, actor, probes);
+    end if;
     if keys is not null then
         perform leat.free_lanes(now_, array(select queue from unnest(keys)), keys, array(select 0 from unnest(keys)));
     end if;

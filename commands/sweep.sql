@@ -61,6 +61,10 @@ begin
     channels := channels || coalesce(changed, '{}');
     more := more or n >= page;
 
+    select w.n, w.changed into n, changed from leat.sweep_circuits(now_, page) w;
+    channels := channels || coalesce(changed, '{}');
+    more := more or n > 0; -- there may be more of the same key, or of a large one
+
     delete from leat.dedup d
     where (d.channel_id, d.dedup_id) in (
         select x.channel_id, x.dedup_id from leat.dedup x where x.expires_at <= now_
@@ -72,7 +76,10 @@ begin
          where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.due_at >= low order by r.due_at limit 1),
         (select l.due_at from leat.lanes l where l.state = 1 and l.due_at >= low order by l.due_at limit 1),
         (select r.expires_at from leat.queue_runs r
-         where r.expires_at is not null and r.state <= 1 and r.expires_at >= low order by r.expires_at limit 1));
+         where r.expires_at is not null and r.state <= 1 and r.expires_at >= low order by r.expires_at limit 1),
+        (select c.probe_at from leat.circuits c where c.state = 'open' and c.probe_at is not null order by c.probe_at limit 1),
+        -- Somebody holds what the circuit needs.
+        (select now_ + interval '100 ms' from leat.circuits c where c.state = 'closing' or c.straggling limit 1));
 end
 $$;
 

@@ -148,7 +148,7 @@ func TestFS08DedupWinnerIsNamed(t *testing.T) {
 func TestF13F14Expiry(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	exec(t, pool, `select leat.declare_channel('q', 'queue', 'fifo', '{"dead_letter_expired": true}', 'test')`)
+	exec(t, pool, `select leat.declare_channel('q', 'queue', 'fifo', '{"dead_letter_expired": true, "circuit": false}', 'test')`)
 	exec(t, pool, `select leat.publish('q', 'long', 'k', expires_at => clock_timestamp() + interval '1 hour')`)
 	exec(t, pool, `select leat.publish('q', 'short', 'k', expires_at => clock_timestamp() + interval '1 second')`)
 	eventually(t, pool, "expired", `select reason from leat.dead_letters`)

@@ -226,7 +226,7 @@ func TestG1G4Model(t *testing.T) {
 		require.NoError(rt, err)
 		m := &model{pool: pool, views: projections.New(pool, slog.New(slog.DiscardHandler)), messages: map[int64]*modelMessage{}}
 		for queue, mode := range map[string]string{"s": "standard", "f": "fifo"} {
-			m.exec(rt, `select leat.declare_channel($1, 'queue', $2, '{"max_deliveries": 3, "base_delay": "0 s", "max_delay": "0 s"}', 'test')`, queue, mode)
+			m.exec(rt, `select leat.declare_channel($1, 'queue', $2, '{"max_deliveries": 3, "base_delay": "0 s", "max_delay": "0 s", "circuit": false}', 'test')`, queue, mode)
 		}
 		actions := []string{
 			"publish", "publish", "poll", "poll", "poll", "ack", "ack", "retry", "deadLetter", "discard",

@@ -18,7 +18,8 @@ func TestChannels(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.declare("empty", commands.ChannelSpec{})
-	b.declare("full", commands.ChannelSpec{Mode: commands.FIFO})
+	off := commands.CircuitPatch{Enabled: new(false)}
+	b.declare("full", commands.ChannelSpec{Mode: commands.FIFO, Policy: commands.PolicyPatch{Circuit: off}})
 	b.publish("full", numbered(5)...)
 	b.publish("full", commands.Message{Payload: []byte("1"), RoutingKey: "later", Delay: time.Hour})
 	b.nack("full", b.poll("full", 1), "deadLetter", "")
