@@ -52,7 +52,7 @@ type StoredMessage struct {
 	RoutingKey      string               `json:"routingKey"`
 	Content
 	Priority    int                 `json:"priority"`
-	State       string              `json:"state" enum:"ready,delayed,inFlight,dead,acked,discarded,purged,expired,deleted" doc:"the first four are in a queue, the others are history"`
+	State       string              `json:"state" enum:"ready,delayed,inFlight,dead,acked,discarded,purged,expired,deleted,redriven,routed,unroutable" doc:"the first four are in a queue, the others are history; redriven: recovered into another channel, as a copy; routed, unroutable: published to an exchange, with or without copies"`
 	Attempts    int                 `json:"attempts" doc:"deliveries that count"`
 	PublishedAt time.Time           `json:"publishedAt"`
 	DueAt       *time.Time          `json:"dueAt,omitempty" doc:"delayed: not before"`

@@ -9,11 +9,11 @@ import (
 	"leat/eventstore"
 )
 
-// The event of a copy lies behind its id: a batch draws its ids and then the
-// position of the event that lists them, while others draw theirs. It is looked
-// for among so many events of copies, and positions, behind the id.
+// The event of a copy lies behind its id: a transaction draws all its ids and then
+// the positions of the events that list them, while others draw theirs. It is
+// looked for among so many events of copies, and positions, behind the id.
 const (
-	copyEvents    = 10_000
+	copyEvents    = 100_000
 	copyPositions = 10_000_000
 )
 

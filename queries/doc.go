@@ -12,6 +12,10 @@
 //     filter chooses (TestEventsLookAtABoundedPart).
 //   - The history of a message that has ended does not look beyond its end
 //     (TestHistoryStopsAtTheEnd).
+//   - Lineage is the same family from any member (TestG6FamilyFromAnyMember), and
+//     what one costs that has come to rest does not grow with the log
+//     (TestG6CostOfAFamily). An answer is bounded, and says where something was
+//     left out and how to go on (TestG6FamilyInParts).
 //   - Cursors name the last message or position seen, not a count: what changes
 //     meanwhile makes no page skip or repeat what stayed (TestPagesAreStable).
 //
@@ -19,9 +23,13 @@
 //
 //	Channels, Channel      leat.channels + counts of leat.queue_runs
 //	Messages, DeadLetters  leat.queue_runs, payloads from leat.events by id
-//	Message, History       leat.events: the publish, then batch events of its
+//	Message, History       leat.events: the publish, or the message.copied just
+//	                       behind the id of a copy; then batch events of its
 //	                       channel that name it, up to the one that ends it, or
 //	                       to its death, of which a dead run keeps the position
+//	Lineage                up from parent to parent to the origin, then down: the
+//	                       histories of a generation, and by their message.routed
+//	                       the copies that are the next one
 //	Events                 leat.events in order of position; times are looked up
 //	                       by bisection over the primary key
 //	Status                 the server, the sequence, pg_stat_activity
@@ -33,7 +41,11 @@
 //
 // The history of a message that is neither settled nor dead looks at each batch
 // event of its channel since the publish: one index entry and one list of ids.
-// Message does the same.
+// Message does the same. Lineage stops after 100,000 of them in a generation, and
+// shows 100 events of a message.
+//
+// A copy is looked for in the 100,000 message.copied events, and 10,000,000
+// positions, behind its id: what an id costs that is nobody's.
 //
 // # Failure handling
 //
@@ -46,5 +58,5 @@
 // and their points) gets files of its own here when it exists.
 //
 // Reading order: queries.go, channels.go, messages.go, dead_letters.go,
-// history.go, message.go, events.go, span.go, status.go.
+// beginning.go, history.go, message.go, lineage.go, family.go, events.go, span.go, status.go.
 package queries

@@ -302,7 +302,7 @@ func TestG6CostOfAFamily(t *testing.T) {
 			sql  string
 			args []any
 		}{
-			{queries.BeginningsSQL, []any{redriven, 1000, 10_000_000, 10_000}},
+			{queries.BeginningsSQL, []any{redriven, 1000, 10_000_000, 100_000}},
 			{queries.FamilyEventsSQL, []any{
 				[]eventstore.MessageID{redriven, members[4], origin},
 				[]int{path[0], path[1], path[4]},
@@ -317,11 +317,19 @@ func TestG6CostOfAFamily(t *testing.T) {
 		}
 		return buffers
 	}
+	gap := eventstore.MessageID(b.draw(1)[0])
 	before := statements() // of a log of one partition
 	b.noise()
 	for i, n := range statements() {
 		require.Less(t, n, 4*before[i]+40, "statement %d had %d", i, before[i])
 	}
+	// Before 20,000 copies of others.
+	event := b.routings(members[3])[0]
+	require.Less(t, b.buffers(queries.BeginningsSQL, event, 0, 10_000_000, 100_000), 20, "no copy has the position of an event")
+	begin := time.Now()
+	_, err := b.Message(t.Context(), gap)
+	require.Equal(t, eventstore.MessageNotFound, code(err))
+	t.Logf("an unknown id: %s", time.Since(begin).Round(time.Millisecond))
 	start := time.Now()
 	l := b.lineage(members[5])
 	t.Logf("a family of %d in a log of 300,000 events: %s", len(l.Members), time.Since(start).Round(time.Millisecond))
