@@ -2,6 +2,7 @@ package queries_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -55,5 +56,32 @@ func TestG6FamilyByTheBroker(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []any{id, m.Channel, m.RoutingKey, m.State}, []any{stored.OriginID, stored.Channel, stored.RoutingKey, stored.State})
 		require.Equal(t, kindsOf(m.Events), kindsOf(b.history(m.ID)))
+	}
+}
+
+// G5: what a message does to the circuit of its key is part of its history, as
+// the one whose death opens it and as the one that is tried.
+func TestG6Circuit(t *testing.T) {
+	t.Parallel()
+	b := running(t)
+	b.declare("q", commands.ChannelSpec{Mode: commands.FIFO, Policy: commands.PolicyPatch{
+		Circuit: commands.CircuitPatch{CoolDown: new(100 * time.Millisecond)},
+	}})
+	list := b.publish("q", numbered(3)...)
+	b.nack("q", b.poll("q", 1), "deadLetter", "no")
+	b.ack("q", b.poll("q", 1))
+	for i, want := range []string{
+		"published delivered dead_lettered circuit.opened recovered circuit.half_opened delivered acked circuit.closed",
+		"published dead_lettered recovered",
+		"published dead_lettered recovered",
+	} {
+		require.Eventually(t, func() bool { return kindsOf(b.history(list[i])) == want }, patience, 10*time.Millisecond)
+		require.Equal(t, want, kindsOf(b.lineage(list[i]).Members[0].Events))
+	}
+	for i, state := range []queries.State{queries.Acked, queries.Ready, queries.Ready} {
+		m, err := b.Message(t.Context(), list[i])
+		require.NoError(t, err)
+		require.Equal(t, state, m.State)
+		require.Equal(t, state, b.lineage(list[i]).Members[0].State)
 	}
 }

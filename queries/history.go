@@ -29,11 +29,15 @@ type Event struct {
 // same time, so whatever is clearly later tells that they did not come.
 const walkSQL = `
     with recursive steps as (
-        select m.after as position, e.kind, e.at, e.data, true as named, false as cut
+        select m.after as position, e.kind, e.at, e.data, true as named, false as cut,
+            e.kind in ('message.acked', 'message.discarded', 'message.purged') as ended, false as probe
         from (select) s
         left join leat.events e on e.position = m.after
         union all
-        select n.position, n.kind, n.at, n.data, n.named, n.cut
+        select n.position, n.kind, n.at, n.data, n.named, n.cut,
+            s.ended or n.kind in ('message.acked', 'message.discarded', 'message.purged')
+                or (n.kind = 'message.routed' and (m.exchange or n.data ->> 'cause' = 'redrive')),
+            s.probe or n.kind = 'circuit.half_opened'
         from steps s
         cross join lateral (
             select b.position, b.kind, b.at, b.data, b.named, not b.named and not b.late as cut
@@ -43,6 +47,7 @@ const walkSQL = `
                     leat.names(b.message_ids, b.message_ranges, m.id) as named,
                     coalesce(b.at > s.at + interval '10 s' and (
                         s.position >= m.death
+                        or s.ended
                         or s.kind = 'message.expired'
                         or (s.kind = 'message.recovered' and s.data ? 'to')
                         or (s.kind = 'message.published' and m.exchange)), false) as late
@@ -61,8 +66,7 @@ const walkSQL = `
             limit 1 -- in the order from below: a sort here would read all of it
         ) n
         where s.named
-          and (s.kind is null or s.kind not in ('message.acked', 'message.discarded', 'message.purged'))
-          and (s.kind is distinct from 'message.routed' or (not m.exchange and s.data ->> 'cause' is distinct from 'redrive'))
+          and (s.ended is not true or (s.probe and s.kind not in ('circuit.closed', 'circuit.opened')))
     )
     select s.position, s.cut
     from steps s

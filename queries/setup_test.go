@@ -103,7 +103,7 @@ func (b bench) nack(queue string, receipts []string, action, reason string) {
 	require.Equal(b.t, len(receipts), result.Settled)
 }
 
-func (b bench) ack(queue string, receipts []string) { //nolint:unparam // reads like the call it makes
+func (b bench) ack(queue string, receipts []string) {
 	b.t.Helper()
 	result, err := b.broker.Ack(b.t.Context(), commands.SettleRequest{Queue: queue, Receipts: receipts})
 	require.NoError(b.t, err)
