@@ -19,7 +19,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
+		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
 		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
 	}

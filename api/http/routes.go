@@ -35,6 +35,12 @@ func (s *server) routes() []route {
 		{get, "/v1/queues/{name}/messages", s.peek, peekDoc},
 		{get, "/v1/queues/{name}/dead-letters", s.listDeadLetters, listDeadLettersDoc},
 
+		{get, "/v1/circuits", s.listCircuits, listCircuitsDoc},
+		{post, "/v1/queues/{name}/circuits/open", s.openCircuit, openCircuitDoc},
+		{post, "/v1/queues/{name}/circuits/close", s.closeCircuit, closeCircuitDoc},
+		{post, "/v1/queues/{name}/circuits/{routingKey}/open", s.openCircuit, openCircuitOfDoc},
+		{post, "/v1/queues/{name}/circuits/{routingKey}/close", s.closeCircuit, closeCircuitOfDoc},
+
 		{get, "/v1/messages/{id}", s.getMessage, getMessageDoc},
 		{get, "/v1/messages/{id}/history", s.getHistory, getHistoryDoc},
 		{get, "/v1/messages/{id}/lineage", s.getLineage, getLineageDoc},

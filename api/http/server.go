@@ -29,6 +29,8 @@ type Commands interface {
 	Extend(ctx context.Context, request commands.ExtendRequest) (commands.SettleResult, time.Time, error)
 	Release(ctx context.Context, request commands.SettleRequest) (commands.SettleResult, error)
 	Purge(ctx context.Context, queue, actor string) (int64, error)
+	OpenCircuit(ctx context.Context, request commands.CircuitRequest) (commands.CircuitResult, error)
+	CloseCircuit(ctx context.Context, request commands.CircuitRequest, revive bool) (commands.CircuitResult, error)
 }
 
 // Queries is what the API needs of *queries.Queries.
@@ -43,6 +45,7 @@ type Queries interface {
 	History(ctx context.Context, id eventstore.MessageID, f queries.HistoryFilter) (queries.History, string, error)
 	Lineage(ctx context.Context, id eventstore.MessageID, f queries.LineageFilter) (queries.Lineage, error)
 	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
+	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
 	Status(ctx context.Context) (queries.Status, error)
 }
 

@@ -101,6 +101,7 @@ func TestCommands(t *testing.T) {
 
 	broker.sub("channel", broker.channel)
 	broker.sub("link", broker.link)
+	broker.sub("circuit", broker.circuit)
 	broker.sub("publish", broker.publish)
 	broker.sub("publish lines", broker.publishLines)
 	broker.sub("settle", broker.settle)
@@ -149,6 +150,23 @@ func (p *process) channel(t *testing.T) {
 	require.Contains(t, p.leat("channel", "delete", "gone", "--force"), "deleted")
 	p.leat("channel", "declare", "gone")
 	require.JSONEq(t, `{}`, p.leat("channel", "delete", "gone", "-o", "json"))
+}
+
+// G5 through the command line.
+func (p *process) circuit(t *testing.T) {
+	p.leat("channel", "declare", "keyed", "--mode", "fifo")
+	p.leat("publish", "keyed", "1", "--key", "k")
+	require.Contains(t, p.leat("circuit", "open", "keyed", "k"), "open; 1 messages went to the dead letters")
+	require.Contains(t, p.leat("circuit", "open", "keyed", "k"), "it was open before")
+	require.Equal(t, api.CircuitResult{Changed: true}, value[api.CircuitResult](p, "circuit", "open", "keyed", ""))
+	require.Regexp(t, `keyed +k +open +- +by hand`, p.leat("circuit", "list", "--queue", "keyed", "--key", "k"))
+	require.Len(t, value[api.CircuitPage](p, "circuit", "list", "--state", "open").Circuits, 2)
+	require.Contains(t, p.leat("circuit", "close", "keyed", "k", "--recover"), "closed; 1 messages recovered")
+	require.Contains(t, p.leat("circuit", "close", "keyed", ""), "closed; 0 messages recovered")
+	require.Contains(t, p.leat("circuit", "close", "keyed", ""), "it was closed before")
+	require.Contains(t, p.exits(exitFailed, "", "circuit", "open", "jobs", "k").errs, "not a FIFO queue")
+	require.Contains(t, p.exits(exitUsage, "", "circuit", "open", "keyed").errs, "needs <routing-key>")
+	require.Contains(t, p.exits(exitUsage, "", "circuit", "list", "--limit", "0").errs, "--limit")
 }
 
 func (p *process) link(t *testing.T) {
