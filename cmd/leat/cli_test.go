@@ -106,6 +106,7 @@ func TestCommands(t *testing.T) {
 	broker.sub("publish lines", broker.publishLines)
 	broker.sub("settle", broker.settle)
 	broker.sub("look", broker.look)
+	broker.sub("trace", broker.trace)
 	broker.sub("replay", broker.replay)
 	t.Run("interrupted", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

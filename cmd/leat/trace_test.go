@@ -66,6 +66,29 @@ func TestG6Trace(t *testing.T) {
 	require.Contains(t, text.String(), "\n    7 ")
 }
 
+// trace tells the same of any member of a family that the broker made.
+func (p *process) trace(t *testing.T) {
+	p.leat("channel", "declare", "post", "--kind", "exchange", "--type", "fanout")
+	p.leat("channel", "declare", "graves")
+	for _, name := range []string{"letters", "copies"} {
+		p.leat("channel", "declare", name, "--dead-letter-to", "graves")
+		p.leat("link", "declare", "post", name)
+	}
+	published := value[api.PublishResult](p, "publish", "post", "x", "--key", "k").Messages[0]
+	receipt := value[api.PollResult](p, "poll", "letters", "--wait", "30s").Deliveries[0].Receipt
+	p.leat("nack", "letters", receipt, "--action", "deadLetter", "--reason", "torn")
+	family := value[api.Lineage](p, "trace", published.MessageID.String())
+	require.Len(t, family.Messages, 4)
+	tree := p.leat("trace", receipt)
+	for _, m := range family.Messages {
+		require.Equal(t, tree, p.leat("trace", m.MessageID.String()))
+		require.Equal(t, published.MessageID, m.OriginMessageID)
+	}
+	require.Contains(t, tree, "rejected: torn")
+	require.Regexp(t, `\n    \d+ .* copied for the death of \d+ +graves, key k`, tree)
+	require.Contains(t, p.leat("trace", receipt, "-n", "1"), "leat trace")
+}
+
 func TestAboutRanges(t *testing.T) {
 	t.Parallel()
 	e := api.Event{Channel: "q", Ranges: [][2]eventstore.MessageID{{1, 100}, {205, 300}}, Data: json.RawMessage(`{"reason":"circuit_open"}`)}
