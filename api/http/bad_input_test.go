@@ -15,7 +15,7 @@ import (
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	s.declare("q", "")
+	s.declare("q", `{"policy":{"lease":"1h"}}`) // longer than the test on a slow machine
 	s.declare("fifo", `{"mode":"fifo"}`)
 	s.declare("other", "")
 	s.publish("q", `{"payload":"untouched"}`)
