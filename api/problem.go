@@ -74,6 +74,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.OrderLost:           {http.StatusConflict, "A FIFO queue would get messages in no order"},
 	eventstore.MessageNotFound:     {http.StatusNotFound, "There is no such message"},
 	eventstore.MessageNotDead:      {http.StatusConflict, "The message is not a dead letter"},
+	eventstore.Unroutable:          {http.StatusUnprocessableEntity, "No link leads the message anywhere"},
 	eventstore.DedupConflict:       {http.StatusConflict, "The dedupId was used for other content"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},

@@ -42,7 +42,7 @@ type DeadLettersResult struct {
 // FailedMessage is a message that stays as it was.
 type FailedMessage struct {
 	ID      eventstore.MessageID
-	Code    eventstore.Code // MessageNotDead, MessageNotFound or Busy
+	Code    eventstore.Code // MessageNotDead, MessageNotFound, Unroutable or Busy
 	Message string
 }
 
@@ -242,6 +242,7 @@ const (
 	deadNot
 	deadUnknown
 	deadBusy
+	deadUnroutable
 )
 
 // ids runs the command on messages that are named, each once.
@@ -292,6 +293,8 @@ func (w *deadWork) try(ctx context.Context, ids []int64) (busy []int64, err erro
 			w.fail(ids[i], eventstore.MessageNotDead, "It is not among the dead letters.")
 		case deadUnknown:
 			w.fail(ids[i], eventstore.MessageNotFound, "There is no such message in this queue.")
+		case deadUnroutable:
+			w.fail(ids[i], eventstore.Unroutable, "No link leads it anywhere.")
 		case deadBusy:
 			busy = append(busy, ids[i])
 		}

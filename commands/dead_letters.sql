@@ -312,8 +312,9 @@ end
 $$;
 
 -- Removes dead letters that their queue keeps no longer, a page of runs of each
--- queue. Answers the greatest number of runs that one had.
-create function leat.sweep_dead(now_ timestamptz, page integer) returns integer
+-- queue. Answers the greatest number of runs that one had. low bounds the look back
+-- as in leat.sweep().
+create function leat.sweep_dead(now_ timestamptz, low timestamptz, page integer) returns integer
 language plpgsql set search_path = '' set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     channel record;
@@ -321,7 +322,7 @@ declare
     most    integer := 0;
 begin
     for channel in
-        select c.id, now_ - c.dead_letter_retention as since
+        select c.id, now_ - c.dead_letter_retention as kept_from, low - c.dead_letter_retention as looked_from
         from leat.channels c
         where c.deleted_at is null and c.dead_letter_retention > '0'
     loop
@@ -329,7 +330,8 @@ begin
         from (
             select r.ctid as tid
             from leat.queue_runs r
-            where r.channel_id = channel.id and r.state = 3 and r.died_at < channel.since
+            where r.channel_id = channel.id and r.state = 3 and r.died_at < channel.kept_from
+              and r.died_at >= channel.looked_from
             order by r.died_at
             limit page
             for update skip locked

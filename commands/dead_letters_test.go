@@ -41,15 +41,21 @@ func TestDeadLetterRetention(t *testing.T) {
 	b.declare("kept", commands.Standard, commands.PolicyPatch{})
 	b.bury("q", "k", "1", "2")
 	b.bury("kept", "k", "3")
-	sweep := `select leat.sweep_dead(clock_timestamp(), 100)::text`
+	sweep := `select leat.sweep_dead(clock_timestamp(), '-infinity', 100)::text`
 	require.Equal(t, []string{"0"}, texts(t, b.pool, sweep))
 	_, err := b.pool.Exec(ctx, `update leat.channels set dead_letter_retention = '1 hour' where name = 'q'`)
 	require.NoError(t, err)
 	require.Equal(t, []string{"0"}, texts(t, b.pool, sweep))
-	require.Equal(t, []string{"1"}, texts(t, b.pool, `select leat.sweep_dead(clock_timestamp() + interval '2 hours', 100)::text`))
+	require.Equal(t, []string{"1"}, texts(t, b.pool, `select leat.sweep_dead(clock_timestamp() + interval '2 hours', '-infinity', 100)::text`))
 	require.Empty(t, b.states("q"))
 	require.Equal(t, "dead:1", b.states("kept"))
-	require.Equal(t, []string{`{"reason": "retention"}`}, texts(t, b.pool, `select data::text from leat.events where kind = 'message.purged'`))
+
+	// The sweeper does it.
+	_, err = b.pool.Exec(ctx, `update leat.channels set dead_letter_retention = '1 s' where name = 'kept'`)
+	require.NoError(t, err)
+	b.waitStates("kept", "")
+	require.Equal(t, []string{`{"reason": "retention"}`, `{"reason": "retention"}`},
+		texts(t, b.pool, `select data::text from leat.events where kind = 'message.purged'`))
 	b.verify()
 }
 
@@ -88,4 +94,3 @@ func TestRecoverRefuses(t *testing.T) {
 	_, err = b.Recover(ctx, req)
 	require.Equal(t, "ttl", refusal(t, err).Field)
 }
-

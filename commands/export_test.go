@@ -31,7 +31,8 @@ func Statements() []string {
 	return []string{
 		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, contentsSQL, deadStartSQL, declareChannelSQL,
 		declareLinkSQL, deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
-		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL, releaseSQL, remainingSQL, sweepSQL,
+		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL,
+		redriveIDsSQL, redriveSQL, releaseSQL, remainingSQL, sweepSQL,
 	}
 }
 

@@ -65,6 +65,9 @@ begin
     channels := channels || coalesce(changed, '{}');
     more := more or n > 0; -- there may be more of the same key, or of a large one
 
+    n := leat.sweep_dead(now_, low, page);
+    more := more or n >= page;
+
     delete from leat.dedup d
     where (d.channel_id, d.dedup_id) in (
         select x.channel_id, x.dedup_id from leat.dedup x where x.expires_at <= now_

@@ -31,6 +31,7 @@ const (
 	OrderLost           Code = "order_lost"           // would lead what has no order to a FIFO queue
 	MessageNotFound     Code = "message_not_found"    //
 	MessageNotDead      Code = "message_not_dead"     // it is no dead letter, or no longer one
+	Unroutable          Code = "unroutable"           // no link leads the message anywhere
 	DedupConflict       Code = "dedup_conflict"       // the dedupId was used for other content
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
@@ -49,7 +50,7 @@ var codes = []Code{
 	InvalidRequest, UnknownField, InvalidField, BatchEmpty, BatchTooLarge,
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
-	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead,
+	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
 	DedupConflict, ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

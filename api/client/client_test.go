@@ -122,15 +122,24 @@ func TestEverything(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, settled.Settled)
 
-	dead, err := c.DeadLetters(ctx, "q", client.MessagesFilter{Reason: "retries_exhausted"})
+	dead, err := c.DeadLetters(ctx, "q", client.DeadLettersFilter{MessagesFilter: client.MessagesFilter{Reason: "retries_exhausted"}})
 	require.NoError(t, err)
 	require.Len(t, dead.DeadLetters, 1)
 	require.Equal(t, "no", dead.DeadLetters[0].Detail)
 	read(t, c, deliveries[1].MessageID)
 
+	steps := 0
+	recovered, err := c.Recover(ctx, "q", api.RecoverRequest{All: true}, func(api.RecoverResult) { steps++ })
+	require.NoError(t, err)
+	require.EqualValues(t, 1, recovered.Recovered)
+	require.Equal(t, 2, steps)
+	gone, err := c.PurgeDeadLetters(ctx, "q", api.PurgeDeadLettersRequest{IDs: []eventstore.MessageID{deliveries[1].MessageID}}, nil)
+	require.NoError(t, err)
+	require.Equal(t, eventstore.MessageNotDead, gone.Failed[0].Code)
+
 	purged, err := c.Purge(ctx, "q")
 	require.NoError(t, err)
-	require.EqualValues(t, 2, purged)
+	require.EqualValues(t, 3, purged)
 	channels, err := c.Channels(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, channels[0].Counts.Dead)

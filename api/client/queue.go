@@ -78,13 +78,6 @@ func (c *Client) Messages(ctx context.Context, queue string, f MessagesFilter) (
 	})
 }
 
-// DeadLetters lists the dead letters of a queue.
-func (c *Client) DeadLetters(ctx context.Context, queue string, f MessagesFilter) (api.DeadLetterPage, error) {
-	return call[api.DeadLetterPage](ctx, c, request{
-		method: http.MethodGet, path: []string{"v1", "queues", queue, "dead-letters"}, query: f.values(),
-	})
-}
-
 // set leaves out what is empty.
 func set(v url.Values, name, value string) {
 	if value != "" {

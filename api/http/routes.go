@@ -34,6 +34,8 @@ func (s *server) routes() []route {
 		{post, "/v1/queues/{name}/purge", s.purge, purgeDoc},
 		{get, "/v1/queues/{name}/messages", s.peek, peekDoc},
 		{get, "/v1/queues/{name}/dead-letters", s.listDeadLetters, listDeadLettersDoc},
+		{post, "/v1/queues/{name}/dead-letters/recover", s.recoverDeadLetters, recoverDoc},
+		{post, "/v1/queues/{name}/dead-letters/purge", s.purgeDeadLetters, purgeDeadLettersDoc},
 
 		{get, "/v1/circuits", s.listCircuits, listCircuitsDoc},
 		{post, "/v1/queues/{name}/circuits/open", s.openCircuit, openCircuitDoc},

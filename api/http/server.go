@@ -31,6 +31,8 @@ type Commands interface {
 	Purge(ctx context.Context, queue, actor string) (int64, error)
 	OpenCircuit(ctx context.Context, request commands.CircuitRequest) (commands.CircuitResult, error)
 	CloseCircuit(ctx context.Context, request commands.CircuitRequest, revive bool) (commands.CircuitResult, error)
+	Recover(ctx context.Context, request commands.RecoverRequest) (commands.DeadLettersResult, error)
+	PurgeDeadLetters(ctx context.Context, choice commands.DeadLetters) (commands.DeadLettersResult, error)
 }
 
 // Queries is what the API needs of *queries.Queries.

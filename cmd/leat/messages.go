@@ -81,39 +81,6 @@ func when(m api.StoredMessage) string {
 	}
 }
 
-func dlqCommand(c *cli) *cobra.Command {
-	cmd := &cobra.Command{Use: "dlq", Short: "Look at dead letters"}
-	cmd.AddCommand(dlqListCommand(c))
-	return cmd
-}
-
-func dlqListCommand(c *cli) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "list <queue>",
-		Short: "List the dead letters of a queue, with their reasons",
-	}
-	page := addPageFlags(cmd)
-	cmd.Flags().StringVar(&page.filter.Reason, "reason", "", "only rejected, non_retryable, retries_exhausted or expired ones")
-	cmd.RunE = c.remote(func(c *call) error {
-		filter, err := page.read(cmd)
-		if err != nil {
-			return err
-		}
-		found, err := c.broker.DeadLetters(c.ctx(), c.args[0], filter)
-		if err != nil {
-			return err
-		}
-		return c.show(found, func(t *table) {
-			t.row("MESSAGE", "KEY", "ATTEMPTS", "DIED AT", "REASON", "PAYLOAD")
-			for _, m := range found.DeadLetters {
-				t.row(m.MessageID, plain(m.RoutingKey), m.Attempts, m.DiedAt, reasonText(m.Reason, m.Detail, m.ErrorClass), preview(m.Content))
-			}
-			more(t, found.NextCursor)
-		})
-	})
-	return cmd
-}
-
 // reasonText is why a message failed: the broker's reason, what the consumer
 // said, and how it classed it.
 func reasonText(reason, detail, class string) string {

@@ -39,17 +39,32 @@ func purgeCommand(c *cli) *cobra.Command {
 var errNotPurged = errors.New("nothing was removed")
 
 func (c *call) confirmPurge() error {
-	in := c.cmd.InOrStdin()
-	if file, ok := in.(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
-		return wrongUsage(c.cmd, "purge asks on a terminal only: give --yes")
+	if err := c.onTerminal(); err != nil {
+		return err
 	}
 	channel, err := c.broker.Channel(c.ctx(), c.args[0])
 	if err != nil {
 		return err
 	}
 	n := countsOf(channel)
-	fmt.Fprintf(c.cmd.ErrOrStderr(), "Remove %d ready and %d delayed messages of %s? [y/N] ", n.Ready, n.Delayed, channel.Name)
-	answer, err := bufio.NewReader(in).ReadString('\n')
+	return c.confirm(fmt.Sprintf("Remove %d ready and %d delayed messages of %s?", n.Ready, n.Delayed, channel.Name))
+}
+
+// onTerminal refuses to ask anywhere else.
+func (c *call) onTerminal() error {
+	if file, ok := c.cmd.InOrStdin().(*os.File); !ok || !term.IsTerminal(int(file.Fd())) {
+		return wrongUsage(c.cmd, "%s asks on a terminal only: give --yes", c.cmd.Name())
+	}
+	return nil
+}
+
+// confirm asks on a terminal.
+func (c *call) confirm(question string) error {
+	if err := c.onTerminal(); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.cmd.ErrOrStderr(), "%s [y/N] ", question)
+	answer, err := bufio.NewReader(c.cmd.InOrStdin()).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read answer: %w", err)
 	}

@@ -1,0 +1,204 @@
+-- Dead letters leave for another channel, where they are new messages with the
+-- same origins.
+
+-- Redrives a page of the dead letters that a filter chooses, as leat.recover_dead
+-- recovers them: with what their channel's links make of them, as published ones.
+-- What has no route there stays. A FIFO target that somebody publishes to is busy.
+create function leat.redrive_dead(
+    queue   integer,
+    filter  leat.dead_filter,
+    after   bigint,
+    target  text,
+    ttl     interval,
+    actor   text,
+    page    integer,
+    out recovered    bigint,
+    out circuit_open bigint,
+    out busy         bigint,
+    out next         bigint
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    channel leat.channels := leat.hold_queue(queue);
+    entry   leat.channels := leat.redrive_target(channel, target);
+    window_ record;
+    tids    tid[];
+    moved   record;
+begin
+    recovered := 0;
+    circuit_open := 0;
+    busy := 0;
+    select w.* into window_ from leat.dead_page(queue, filter, after, page) w;
+    if window_.upto is null then
+        return;
+    end if;
+    next := case when window_.more then window_.upto end;
+    tids := leat.split_runs(leat.lock_dead(queue, filter, after, window_.upto), leat.chosen_ids(filter));
+    if channel.mode = 'fifo' then
+        tids := array(
+            select r.ctid from leat.queue_runs r
+            where r.ctid = any (tids) and not exists (
+                select from leat.circuits c
+                where c.channel_id = queue and c.routing_key = r.routing_key and c.state <> 'closed'));
+    end if;
+    select m.* into moved from leat.redrive(channel, clock_timestamp(), actor, entry, ttl, tids) m;
+    recovered := moved.moved;
+    busy := moved.busy;
+    select p.circuit_open into circuit_open from leat.passed_over(queue, filter, after, window_.upto) p;
+end
+$$;
+
+-- Redrives dead letters by id; a status each as leat.dead_statuses() has them, and
+-- 0: redriven, 4: has no route.
+create function leat.redrive_ids(queue integer, message_ids bigint[], target text, ttl interval, actor text) returns smallint[]
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    channel  leat.channels := leat.hold_queue(queue);
+    entry    leat.channels := leat.redrive_target(channel, target);
+    tids     tid[];
+    moved    record;
+    statuses smallint[];
+begin
+    tids := leat.split_runs(
+        leat.lock_found(queue, array(select f.first_id from leat.find_dead(queue, message_ids) f)),
+        (select range_agg(int8range(u.id, u.id, '[]')) from unnest(message_ids) u (id)));
+    select m.* into moved from leat.redrive(channel, clock_timestamp(), actor, entry, ttl, tids) m;
+    statuses := leat.dead_statuses(queue, message_ids, moved.gone);
+    return array(
+        select case when u.status = 3 and moved.unroutable @> u.id then 4 else u.status end::smallint
+        from unnest(message_ids, statuses) with ordinality u (id, status, n)
+        order by u.n);
+end
+$$;
+
+create function leat.redrive_target(channel leat.channels, target text) returns leat.channels
+language plpgsql stable set search_path = '' as $$
+declare
+    entry leat.channels;
+begin
+    select c.* into entry from leat.channels c where c.name = target and c.deleted_at is null;
+    if not found then
+        raise exception 'no channel %', quote_literal(target) using errcode = 'LE002';
+    elsif entry.id = channel.id then
+        raise exception 'is the queue itself: leave it out' using errcode = 'LE003', column = 'to';
+    end if;
+    return entry;
+end
+$$;
+
+-- Moves the messages of locked dead runs into a channel.
+create function leat.redrive(
+    channel leat.channels,
+    now_    timestamptz,
+    actor   text,
+    entry   leat.channels,
+    ttl     interval,
+    tids    tid[],
+    out moved      bigint,
+    out busy       bigint,
+    out gone       int8multirange,
+    out unroutable int8multirange
+)
+language plpgsql set search_path = '' set enable_seqscan = off set jit = off as $$
+declare
+    dead   record;
+    routes record;
+    fifos  integer[];
+    held   integer[]; -- places in dead of what may go
+begin
+    moved := 0;
+    busy := 0;
+    gone := '{}';
+    unroutable := '{}';
+    select array_agg(m.id order by m.id) as ids, array_agg(coalesce(m.origin, m.id) order by m.id) as origins,
+        array_agg(m.rank order by m.id) as ranks, array_agg(m.routing_key order by m.id) as keys,
+        array_agg(m.headers order by m.id) as headers
+    into dead
+    from (
+        select i.id, i.origin, r.rank, r.routing_key, r.headers
+        from leat.queue_runs r
+        cross join lateral unnest(r.ids, r.origins) i (id, origin)
+        where r.ctid = any (tids)
+    ) m;
+    if dead.ids is null then
+        return;
+    end if;
+
+    select array_agg(r.n order by r.n, r.target) as places, array_agg(r.target order by r.n, r.target) as targets,
+        array_agg(r.key order by r.n, r.target) as keys
+    into routes
+    from (
+        select u.n, entry.id as target, u.key
+        from unnest(dead.keys) with ordinality u (key, n)
+        where entry.kind = 'queue'
+        union all
+        select r.n, r.target_id, r.routing_key
+        from leat.routes_of(array(select entry.id from unnest(dead.ids)), dead.keys, array(
+            select coalesce(e.headers, '{}') || coalesce(u.headers, '{}')
+            from unnest(dead.origins, dead.headers) with ordinality u (origin, headers, n)
+            join leat.events e on e.position = u.origin
+            order by u.n)) r
+        where entry.linked
+    ) r;
+    unroutable := coalesce((
+        select range_agg(int8range(u.id, u.id, '[]'))
+        from unnest(dead.ids) with ordinality u (id, n)
+        where u.n not in (select p.n from unnest(routes.places) p (n))), '{}');
+    if routes.places is null then
+        return;
+    end if;
+
+    perform pg_advisory_xact_lock_shared(1279607042, t.id)
+    from (select distinct u.id from unnest(routes.targets) u (id) order by 1) t;
+    if exists (
+        select from unnest(routes.targets) u (id)
+        where not exists (select from leat.channels c where c.id = u.id and c.deleted_at is null))
+    then
+        raise exception 'a channel that % leads to is being deleted', quote_literal(entry.name) using errcode = 'LE002';
+    end if;
+    fifos := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'fifo' and c.kind = 'queue'), '{}');
+    held := array(select distinct p.n from unnest(routes.places) p (n) order by 1);
+    if fifos is not null then
+        -- As publishers do, but nobody is waited for.
+        held := array(
+            with locks as materialized (
+                select l.lock, pg_try_advisory_xact_lock(1279607043, l.lock) as ours
+                from (
+                    select distinct leat.append_lock(u.target, u.key) as lock
+                    from unnest(routes.targets, routes.keys) u (target, key)
+                    where u.target = any (fifos)
+                    order by 1
+                ) l
+            )
+            select h.n from unnest(held) h (n)
+            where h.n not in (
+                select u.n
+                from unnest(routes.places, routes.targets, routes.keys) u (n, target, key)
+                join locks l on l.lock = leat.append_lock(u.target, u.key) and not l.ours
+                where u.target = any (fifos))
+            order by h.n);
+        busy := cardinality(array(select distinct p.n from unnest(routes.places) p (n))) - cardinality(held);
+        if held = '{}' then
+            return;
+        end if;
+        -- What was published while the views were lost comes first.
+        if exists (select from leat.unplaced) then
+            perform leat.place_unplaced();
+        end if;
+    end if;
+    select range_agg(int8range(dead.ids[h.n], dead.ids[h.n], '[]')) into gone from unnest(held) h (n);
+
+    delete from leat.queue_runs r where r.ctid = any (leat.split_runs(tids, gone));
+    perform leat.append_many(now_, 'message.recovered', channel.id, actor, gone, null, jsonb_build_object('to', entry.name));
+    perform leat.copy_messages(
+        fifos is null or not exists (select from leat.unplaced u where u.channel_id = any (fifos)),
+        now_, 'redrive', array_agg(redrive.actor), array_agg(channel.id), array_agg(dead.ids[u.n] order by u.i),
+        array_agg(dead.origins[u.n] order by u.i), array_agg(u.target order by u.i), array_agg(u.key order by u.i), fifos,
+        array_agg((9 - dead.ranks[u.n])::smallint order by u.i), null,
+        case when ttl is not null then array_agg(now_ + ttl order by u.i) end,
+        case when exists (select from unnest(dead.headers) h where h is not null) then array_agg(dead.headers[u.n] order by u.i) end)
+    from unnest(routes.places, routes.targets, routes.keys) with ordinality u (n, target, key, i)
+    where u.n in (select h.n from unnest(held) h (n));
+    moved := cardinality(held);
+end
+$$;
