@@ -34,6 +34,7 @@ func BenchmarkRecoverOneFIFOKey(b *testing.B) { benchRecover(b, commands.FIFO, 1
 
 // Recovers a million messages for each iteration.
 func benchRecover(b *testing.B, mode string, keys int) {
+	b.Helper()
 	x := newBench(b)
 	x.declare("q", mode, commands.PolicyPatch{})
 	_, err := x.pool.Exec(ctx, fmt.Sprintf(deadSQL, keys))

@@ -159,7 +159,7 @@ func (s site) publish(queue, message string) eventstore.MessageID {
 }
 
 // poll takes exactly n messages.
-func (s site) poll(queue string, n int) []api.Delivery { //nolint:unparam // reads like the call it makes
+func (s site) poll(queue string, n int) []api.Delivery {
 	s.t.Helper()
 	r := s.must(http.StatusOK, http.MethodPost, "/v1/queues/"+queue+"/poll", `{"max":100,"wait":"5s"}`)
 	deliveries := read[api.PollResult](r).Deliveries
