@@ -48,7 +48,10 @@ Cases, named producers or consumers x batch:
             consumers of the floor look every 4 ms
   depth     claims of 1 and 100 from queues of 1,000 and 1,000,000 messages, and
             of 1,000 and 100,000 FIFO keys
-  rebuild   the queue views from the log alone`,
+  rebuild   the queue views from the log alone
+  fanout    publish through an exchange into 10 queues, against into one
+  failure   open the circuit of a FIFO key with 1,000,000 messages, and recover
+            what died`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.database, "database-url", "", "a server where scratch databases may be made, instead of a private one")

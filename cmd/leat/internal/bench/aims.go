@@ -52,7 +52,14 @@ func aims() []aim {
 			aim{name: "time of a claim, to that with few", in: "depth/" + c, of: deep, to: shallow, figure: took, want: 1.5, atMost: true},
 			aim{name: "server CPU of a claim, to that with few", in: "depth/" + c, of: deep, to: shallow, figure: serverMicros, want: 1.5, atMost: true})
 	}
-	return append(aims, aim{name: "messages/s", in: "rebuild/half-settled", figure: rate, want: 150_000})
+	for _, c := range []string{"64x1", "8x100"} {
+		aims = append(aims, aim{name: "server CPU to one queue's", in: "fanout/" + c, to: intoOne, figure: serverMicros, want: 3, atMost: true})
+	}
+	return append(aims,
+		aim{name: "messages/s", in: "rebuild/half-settled", figure: rate, want: 150_000},
+		aim{name: "messages/s", in: "failure/open", figure: rate, want: failedMessages},
+		aim{name: "messages/s", in: "failure/recover", figure: rate, want: failedMessages / 10},
+		aim{name: "WAL, bytes/message", in: "failure/recover", figure: walBytes, want: 2, atMost: true})
 }
 
 // judge compares what was measured with the aims; what was not is left out.

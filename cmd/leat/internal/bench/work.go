@@ -60,6 +60,8 @@ func (l *lab) works() []work {
 	all = append(all, l.endToEndWorks()...)
 	all = append(all, l.depthWorks()...)
 	all = append(all, l.rebuildWorks()...)
+	all = append(all, l.fanoutWorks()...)
+	all = append(all, l.failureWorks()...)
 	return all
 }
 
