@@ -23,7 +23,7 @@ type KeyCircuit struct {
 // CircuitPage is a page of circuits, by queue and routing key.
 type CircuitPage struct {
 	Circuits   []KeyCircuit `json:"circuits" nullable:"false"`
-	NextCursor string    `json:"nextCursor,omitempty" doc:"absent on the last page"`
+	NextCursor string       `json:"nextCursor,omitempty" doc:"absent on the last page"`
 }
 
 // CloseCircuitRequest closes a circuit.

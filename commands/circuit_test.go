@@ -374,3 +374,61 @@ func TestG5Off(t *testing.T) {
 	require.Equal(t, []string{"2"}, b.drain("f", "k", 1))
 	require.Empty(t, b.circuit())
 }
+
+// G5: what is recovered alone goes its own way while the circuit stays open, and
+// when that closes the others come in their order, whatever was taken from among them.
+func TestG5RecoveredAlone(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 0, 1)
+	ids := b.publish("f", keyed("k", numbered(9)...)...)
+	b.reject(b.take("f", "k"))
+	exec(t, b.pool, `select leat.recover('f', $1)`, []eventstore.MessageID{ids[3], ids[5], ids[7]})
+	b.ack("f", b.take("f", "k"))
+	b.reject(b.take("f", "k"))
+	last := b.take("f", "k")
+	require.Equal(t, "7", string(last.Payload))
+	b.nothing()
+	require.Equal(t, []string{"k open"}, b.circuit())
+	require.Equal(t, "dead:7 in_flight:1", b.states("f"))
+	res, err := b.Release(ctx, settle("f", last))
+	require.NoError(t, err)
+	require.Equal(t, 1, res.Settled)
+	require.Equal(t, "dead:7 ready:1", b.states("f"), "it is let through again")
+	b.verify()
+	require.EqualValues(t, 7, b.shut("k", true).Messages)
+	require.Equal(t, []string{"0", "1", "2", "4", "5", "6", "7", "8"}, b.drain("f", "k", 8))
+	b.verify()
+}
+
+func keyed(key string, payloads ...string) []commands.Message {
+	messages := make([]commands.Message, len(payloads))
+	for i, p := range payloads {
+		messages[i] = commands.Message{RoutingKey: key, Payload: []byte(p)}
+	}
+	return messages
+}
+
+// G1, G5: the log tells which circuits are open, and a rebuild opens them again.
+func TestG1G5CircuitsFromTheLog(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 300*time.Millisecond, 1)
+	b.publishTexts("f", "probed", "1", "2")
+	b.reject(b.take("f", "probed"))
+	probe := b.take("f", "probed")
+	exec(t, b.pool, `select leat.open_circuit('f', 'held')`)
+	exec(t, b.pool, `select leat.open_circuit('f', 'closed')`)
+	exec(t, b.pool, `select leat.close_circuit('f', 'closed')`)
+	b.verify()
+	before := texts(t, b.pool, `select row(routing_key, state, message_id, reason, opened_at, changed_at, admitted)::text from leat.circuits order by 1`)
+	exec(t, b.pool, `delete from leat.circuits where routing_key in ('probed', 'held')`)
+	exec(t, b.pool, `insert into leat.circuits select channel_id, 'closed', state, 0, null, null, now(), now() from leat.fold_circuits() limit 1`)
+	require.Len(t, texts(t, b.pool, `select v::text from leat.verify_views() v`), 3)
+	exec(t, b.pool, `select leat.lose_views()`)
+	exec(t, b.pool, `select leat.rebuild_views()`)
+	b.verify()
+	require.Equal(t, before, texts(t, b.pool, `select row(routing_key, state, message_id, reason, opened_at, changed_at, admitted)::text from leat.circuits order by 1`))
+	b.ack("f", probe)
+	b.waitCircuit("held open")
+	require.Equal(t, []string{"2"}, b.drain("f", "probed", 1))
+	b.verify()
+}

@@ -74,9 +74,7 @@ func TestG5PublishIntoAnOpenCircuit(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.declare("f", commands.FIFO, commands.PolicyPatch{})
-	_, err := b.pool.Exec(ctx, `insert into leat.circuits (channel_id, routing_key, state, changed_at)
-		select id, 'k', 'open', now() from leat.channels where name = 'f'`)
-	require.NoError(t, err)
+	exec(t, b.pool, `select leat.open_circuit('f', 'k')`)
 	res, err := b.Publish(ctx, commands.PublishRequest{Channel: "f", Messages: []commands.Message{
 		{RoutingKey: "k"}, {RoutingKey: "other"}, {RoutingKey: "k"},
 	}})

@@ -60,6 +60,7 @@ begin
         where r.fifo and r.state <= 2
         group by r.channel_id, r.routing_key
     ) l;
+    perform leat.restore_circuits();
     insert into leat.views_alive default values on conflict do nothing;
     return held;
 end
@@ -83,7 +84,8 @@ begin
 end
 $$;
 
--- Compares the log with the live views in one snapshot: the messages that differ.
+-- Compares the log with the live views in one snapshot: the messages and the
+-- circuits that differ.
 create function leat.verify_views(use_checkpoint boolean default false) returns table (
     message_id bigint,
     channel_id integer,
@@ -110,7 +112,9 @@ begin
     select coalesce(f.id, l.id), coalesce(f.channel_id, l.channel_id), f.what, l.what
     from folded f
     full join live l on l.id = f.id
-    where f.what is distinct from l.what or f.channel_id is distinct from l.channel_id;
+    where f.what is distinct from l.what or f.channel_id is distinct from l.channel_id
+    union all
+    select c.* from leat.verify_circuits() c;
 end
 $$;
 

@@ -25,7 +25,7 @@ var circuitStates = map[string]string{
 func (s *server) listCircuits(c *call) error {
 	q := &c.query
 	filter := queries.CircuitsFilter{
-		Channel: q.filter("channel"), RoutingKey: q.optionalText("routingKey"),
+		Channel: q.filter("channel"), RoutingKey: q.routingKey(),
 		Cursor: q.text("cursor"), Limit: q.limit(queries.MaxLimit),
 	}
 	if q.has("state") {

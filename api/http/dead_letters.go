@@ -26,7 +26,7 @@ var listDeadLettersDoc = operation{
 func (s *server) listDeadLetters(c *call) error {
 	q := &c.query
 	filter := queries.DeadLettersFilter{
-		RoutingKey:  q.optionalText("routingKey"),
+		RoutingKey:  q.routingKey(),
 		Reason:      q.filter("reason"),
 		DiedAfter:   q.time("diedAfter"),
 		DiedBefore:  q.time("diedBefore"),

@@ -59,7 +59,7 @@ func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
 		Kinds:      kinds(q),
 		MessageID:  eventstore.MessageID(q.position("messageId")),
 		Actor:      q.filter("actor"),
-		RoutingKey: q.optionalText("routingKey"),
+		RoutingKey: q.routingKey(),
 		Cursor:     q.text("cursor"),
 		Limit:      q.limit(most),
 	}

@@ -22,7 +22,7 @@ func (s *server) peek(c *call) error {
 	q := &c.query
 	filter := queries.MessagesFilter{
 		State:       stateFrom(q.filter("state")),
-		RoutingKey:  q.optionalText("routingKey"),
+		RoutingKey:  q.routingKey(),
 		Cursor:      q.text("cursor"),
 		Limit:       q.limit(queries.MaxLimit),
 		WithPayload: q.flag("payload", true),

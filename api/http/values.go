@@ -49,13 +49,13 @@ func (v *values) filter(name string) string {
 	return text
 }
 
-// optionalText tells an empty value from none.
-func (v *values) optionalText(name string) *string {
-	if !v.has(name) {
+// routingKey tells an empty key from none.
+func (v *values) routingKey() *string {
+	if !v.has("routingKey") {
 		return nil
 	}
-	text := v.text(name)
-	return &text
+	key := v.text("routingKey")
+	return &key
 }
 
 func (v *values) note(name, format string, args ...any) {
