@@ -23,6 +23,10 @@
 // claims for all who wait there; a poll that finds nothing waits for a wake-up, or
 // a second.
 //
+// Dead letters are recovered, redriven and removed in pages of whole runs, a FIFO
+// key in one transaction (dead_letters.sql, recover.sql, redrive.sql). A page waits
+// for nobody: what others hold is passed over, and tried again.
+//
 // # When things fail
 //
 // Every function that needs the queue views raises LE001 while they are lost; a

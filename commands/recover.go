@@ -104,14 +104,19 @@ func (b *Broker) redrive(ctx context.Context, db querier, req RecoverRequest, tt
 		byID: func(ch channel, ids []int64) (string, []any) {
 			return redriveIDsSQL, []any{ch.id, ids, req.To, ttl, req.Actor}
 		},
-		done: b.readyAll(db),
+		done: b.redriven(ctx, db, req.To),
 	})
 }
 
-// readyAll wakes all pollers: links may lead to any queue.
-func (b *Broker) readyAll(db querier) func(...eventstore.ChannelID) {
+// redriven tells pollers: of the target, and here of all, because links lead on.
+func (b *Broker) redriven(ctx context.Context, db querier, to string) func(...eventstore.ChannelID) {
 	if _, inTx := db.(pgx.Tx); inTx {
 		return afterCommit
 	}
-	return func(...eventstore.ChannelID) { b.Wake() }
+	return func(...eventstore.ChannelID) {
+		b.Wake()
+		if target, err := b.channels.find(ctx, db, to); err == nil { // an exchange is no queue, and has no pollers
+			b.ready(target.id)
+		}
+	}
 }
