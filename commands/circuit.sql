@@ -191,18 +191,16 @@ begin
         select r.*, (sum(case when t.by_ranges and r.solid then r.begins::integer else r.size end)
             over (order by r.first_id) - 1) / 9800 as part
         from runs r, total t
-    ), parts as materialized (
-        select g.part, nextval('leat.position_seq') as position
-        from (select distinct g.part from grouped g order by 1) g
+    ), drawn as materialized (
+        select array(select nextval('leat.position_seq') from generate_series(0, (select max(g.part) from grouped g))) as positions
     ), moved as (
         update leat.queue_runs r
-        set state = case when dies then 3 else 0 end, delivery = case when dies then p.position end, owner = null,
+        set state = case when dies then 3 else 0 end, delivery = case when dies then d.positions[g.part + 1] end, owner = null,
             due_at = null, expires_at = null, reason = case when dies then 'circuit_open' end,
             died_at = case when dies then now_ end, deliveries = case when dies then r.deliveries else 0 end
-        from grouped g
-        join parts p on p.part = g.part
+        from grouped g, drawn d
         where r.ctid = g.tid
-        returning p.position, g.solid, g.first_id, g.last_id, r.ids
+        returning d.positions[g.part + 1] as position, g.solid, g.first_id, g.last_id, r.ids
     ), named as (
         select m.position, array_agg(m.id order by m.id) as ids, null::int8multirange as ranges
         from (select m.position, unnest(m.ids) as id from moved m, total t where not t.by_ranges) m -- nothing wide to sort
