@@ -7,6 +7,8 @@
 //   - G3: a receipt that no longer holds changes nothing (settle.sql).
 //   - G4: per FIFO key, positions are drawn in commit order behind the key's
 //     append lock, and one delivery is in flight at a time (publish.sql, poll.sql).
+//   - G5: the circuit of a FIFO key opens in the transaction that dead-letters a
+//     message of it, and the rest of the key follows (circuit.sql; TestG5…).
 //   - G8: a refused message refuses its request, and nothing of it is stored.
 //
 // # How it works
@@ -26,6 +28,13 @@
 // Dead letters are recovered, redriven and removed in pages of whole runs, a FIFO
 // key in one transaction (dead_letters.sql, recover.sql, redrive.sql). A page waits
 // for nobody: what others hold is passed over, and tried again.
+//
+// A circuit moves the runs of its key in one statement, by run and not by message.
+// Whoever changes it holds the lane of the key; publishers read it behind the key's
+// append lock, which the opening only tries, so that an open publish holds up no
+// nack: what that leaves behind ("straggling") is never handed out, and the Sweeper
+// sends it after the others. The Sweeper also tries a probe when the cool-down is
+// over, and recovers the rest when the probe was acked.
 //
 // # When things fail
 //
