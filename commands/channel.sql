@@ -3,7 +3,7 @@
 -- settings that are not given are not compared.
 create function leat.declare_channel(name text, kind text, mode text, policy jsonb, actor text,
     out channel leat.channels, out created boolean)
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
     wanted leat.channels;
     setting record;
@@ -100,7 +100,7 @@ end
 $$;
 
 create function leat.alter_channel(name text, patch jsonb, actor text) returns leat.channels
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
     channel leat.channels;
 begin

@@ -144,7 +144,7 @@ create function leat.declare_link(
     actor       text default 'sql:' || session_user,
     out link    leat.links,
     out created boolean)
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
     from_  leat.channels;
     to_    leat.channels;
@@ -175,7 +175,7 @@ begin
       and l.target_id = wanted.target_id
       and l.match = wanted.match
       and coalesce(l.pattern, '') = coalesce(wanted.pattern, '')
-      and coalesce(l.headers, 'null') = coalesce(wanted.headers, 'null')
+      and md5(coalesce(l.headers, 'null')::text) = md5(coalesce(wanted.headers, 'null')::text)
       and coalesce(l.header_mode, '') = coalesce(wanted.header_mode, '');
     if found then
         created := false;
@@ -272,7 +272,7 @@ $$;
 
 -- Changes of a link what the patch has: enabled, rewrite_key (null keeps the keys).
 create function leat.alter_link(id integer, patch jsonb, actor text default 'sql:' || session_user) returns leat.links
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
     link   leat.links;
     wanted leat.links;
@@ -310,7 +310,7 @@ end
 $$;
 
 create function leat.delete_link(id integer, actor text default 'sql:' || session_user) returns void
-language plpgsql set search_path = '' as $$
+language plpgsql set search_path = '' set enable_seqscan = off as $$
 begin
     perform leat.lock_topology();
     perform leat.drop_link(leat.live_link(id), actor);

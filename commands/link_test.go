@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -95,8 +96,19 @@ func TestLinks(t *testing.T) {
 	require.True(t, created)
 	require.Greater(t, fresh.ID, link.ID)
 
+	b.exchange("wide", commands.Headers)
+	text := make([]string, 500) // does not compress
+	for i := range text {
+		text[i] = rand.Text()
+	}
+	wide := commands.Match{Headers: json.RawMessage(`{"a":"` + strings.Join(text, "") + `"}`)}
+	b.link("wide", "q", wide)
+	_, created, err = b.DeclareLink(ctx, "", commands.LinkSpec{Source: "wide", Target: "q", Match: wide})
+	require.NoError(t, err)
+	require.False(t, created)
+
 	events := b.linkEvents()
-	require.Len(t, events, 4)
+	require.Len(t, events, 5)
 	declared := events[0]
 	require.NotEmpty(t, declared["declared_at"])
 	require.NotZero(t, declared["source_id"])

@@ -56,13 +56,23 @@ begin
             select w.m, s.*
             from walk w
             cross join lateral (
-                select t.id, t.word = '#', case when t.word = '#' then w.word else w.word + 1 end
-                from leat.topic_nodes t
-                where t.source_id = channels_[w.m]
-                  and t.parent_id = w.node
-                  and t.word = any (case
-                      when w.word < lengths[w.m] then array[split_part(keys_[w.m], '.', w.word + 1), '*', '#']
-                      else array['#'] end)
+                -- Each by its own look into the index: one for an array may read all
+                -- children of the node.
+                select t.id, x.word = '#', case when x.word = '#' then w.word else w.word + 1 end
+                from (
+                    select split_part(keys_[w.m], '.', w.word + 1) as word
+                    where w.word < lengths[w.m] and split_part(keys_[w.m], '.', w.word + 1) not in ('*', '#')
+                    union all
+                    select '*' where w.word < lengths[w.m]
+                    union all
+                    select '#'
+                ) x
+                cross join lateral (
+                    select t.id
+                    from leat.topic_nodes t
+                    where t.source_id = channels_[w.m] and t.parent_id = w.node and t.word = x.word
+                    offset 0
+                ) t
                 union all
                 select w.node, true, w.word + 1
                 where w.many and w.word < lengths[w.m]
@@ -74,11 +84,11 @@ begin
             cross join lateral (
                 select l.id, l.target_id, l.rewrite_key
                 from leat.links l
-                where l.source_id = k.channel and l.match in ('all', 'headers') and l.match = 'all' and l.enabled
+                where l.source_id = k.channel and l.match = 'all' and l.enabled
                 union all
                 select l.id, l.target_id, l.rewrite_key
                 from leat.links l
-                where l.source_id = k.channel and l.match = 'exact' and l.pattern = k.key and l.enabled
+                where l.source_id = k.channel and l.match = 'exact' and coalesce(l.pattern, '') = k.key and l.enabled
                 offset 0
             ) l
             union all
@@ -102,7 +112,6 @@ begin
                 select l.id, l.target_id, l.rewrite_key
                 from leat.links l
                 where l.source_id = h.channel
-                  and l.match in ('all', 'headers')
                   and l.match = 'headers'
                   and l.enabled
                   and case l.header_mode
