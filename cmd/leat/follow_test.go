@@ -42,8 +42,15 @@ func TestFollowOneMessage(t *testing.T) {
 	broker.leat("nack", "orders", first.Receipt, "--action", "deadLetter", "--reason", "no such customer")
 	require.Contains(t, broker.leat("dlq", "list", "orders"), "rejected: no such customer")
 	dead := value[api.DeadLetterPage](broker, "dlq", "list", "orders").DeadLetters
-	require.Len(t, dead, 1)
+	require.Len(t, dead, 2, "the rest of its key follows")
 	require.Equal(t, first.MessageID, dead[0].MessageID)
+	require.Equal(t, "circuit_open", dead[1].Reason)
+
+	// Its key goes on without it.
+	require.Contains(t, broker.leat("circuit", "list"), "customer-1")
+	broker.leat("circuit", "close", "orders", "customer-1")
+	broker.leat("dlq", "recover", "orders", "--reason", "circuit_open")
+	require.NotContains(t, broker.leat("circuit", "list"), "customer-1")
 
 	// Another is settled. Its receipt is worth nothing afterwards.
 	second := take(broker)
@@ -53,10 +60,10 @@ func TestFollowOneMessage(t *testing.T) {
 	require.Contains(t, stale.out, "already_settled")
 
 	// The log has all of it.
-	require.Equal(t, []string{"published", "delivered", "acked"}, whatHappened(broker, second.Receipt))
-	require.Equal(t, []string{"published", "delivered", "dead-lettered"}, whatHappened(broker, first.MessageID.String()))
+	require.Equal(t, []string{"published", "dead-lettered", "recovered", "delivered", "acked"}, whatHappened(broker, second.Receipt))
+	require.Equal(t, []string{"published", "delivered", "dead-lettered", "opened"}, whatHappened(broker, first.MessageID.String()))
 	require.Equal(t, "acked", value[api.StoredMessage](broker, "message", second.MessageID.String()).State)
-	require.Equal(t, 8, strings.Count(broker.leat("replay", "--channel", "orders"), "\n"))
+	require.Equal(t, 12, strings.Count(broker.leat("replay", "--channel", "orders"), "\n"))
 	require.Contains(t, broker.leat("replay", "--kind", "message.dead_lettered", "-o", "table"), "no such customer")
 
 	// The views are what the log says, before and after they are made anew.
