@@ -114,7 +114,7 @@ func (q *Queries) events(ctx context.Context, f EventsFilter, limit int) (page [
 		sql = batchEventsSQL
 	}
 	rows, err := collect(ctx, q.pool, withTotal(scanSizedEvent), sql, low, end, optionalTime(f.Since), optionalTime(f.Until),
-		channels, kindNames(f.Kinds), optional(f.Actor), f.RoutingKey, limit+1, pageBytes)
+		int32s(channels), kindNames(f.Kinds), optional(f.Actor), f.RoutingKey, limit+1, pageBytes)
 	if err != nil {
 		return nil, "", err
 	}

@@ -228,10 +228,10 @@ func (q *Queries) deaths(ctx context.Context, messages []beginning) ([]eventstor
 }
 
 // places are the messages for a statement, and a list to fill for them.
-func places(messages []beginning) (ids []eventstore.MessageID, channels []eventstore.ChannelID, list []eventstore.Position) {
+func places(messages []beginning) (ids []int64, channels []int32, list []eventstore.Position) {
 	for _, b := range messages {
-		ids = append(ids, b.ID)
-		channels = append(channels, b.ChannelID)
+		ids = append(ids, int64(b.ID))
+		channels = append(channels, int32(b.ChannelID))
 	}
 	return ids, channels, make([]eventstore.Position, len(messages))
 }

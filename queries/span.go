@@ -108,7 +108,7 @@ func (q *Queries) windowEnd(
 	ctx context.Context, f EventsFilter, channels []eventstore.ChannelID, low, high eventstore.Position,
 ) (end eventstore.Position, err error) {
 	if f.onlyBatches() {
-		err = q.pool.QueryRow(ctx, batchWindowSQL, low, high, windowBatches-1, channels).Scan(&end)
+		err = q.pool.QueryRow(ctx, batchWindowSQL, low, high, windowBatches-1, int32s(channels)).Scan(&end)
 	} else {
 		err = q.pool.QueryRow(ctx, windowSQL, low, high, windowEvents-1).Scan(&end)
 	}
