@@ -1,7 +1,8 @@
 -- Messages that become new messages of other channels: by links, by dead-lettering,
 -- by redriving. One element per copy; optional arrays are null. parents are the
 -- messages that are copied, in their channels; origins hold the payloads. The caller
--- holds the targets against deletion and the append locks of FIFO keys. Copies into
+-- holds the channel where the routes begin against deletion, and the append locks of
+-- FIFO keys. Copies into
 -- a circuit that is not closed are dead. Answers the copies' ids.
 create function leat.copy_messages(
     alive       boolean,
@@ -172,7 +173,7 @@ declare
     entry  leat.channels;
     copies record;
 begin
-    perform pg_advisory_xact_lock_shared(1279607042, channel.dead_letter_to);
+    perform pg_advisory_xact_lock_shared(1279607042, channel.dead_letter_to); -- and so of all that it leads to
     select c.* into entry from leat.channels c where c.id = channel.dead_letter_to and c.deleted_at is null;
     if not found then
         return;
@@ -207,8 +208,6 @@ begin
     if copies.targets is null then
         return;
     end if;
-    perform pg_advisory_xact_lock_shared(1279607042, t.id)
-    from (select distinct u.id from unnest(copies.targets) u (id) order by 1) t;
     perform leat.copy_messages(true, now_, 'dead_letter', array(select actor from unnest(copies.targets)),
         array(select channel.id from unnest(copies.targets)), copies.parents, copies.origins, copies.targets, copies.keys, null,
         copies.priorities, null, null, copies.overlays);

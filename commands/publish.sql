@@ -95,15 +95,13 @@ begin
         where coalesce(statuses[r.n], 0) = 0;
     end if;
     if route_ids is not null then
-        perform pg_advisory_xact_lock_shared(1279607042, t.id)
-        from (select distinct u.id from unnest(route_ids) u (id) order by 1) t;
-        -- A target that was deleted meanwhile gets nothing.
+        -- No target is deleted meanwhile: that takes the locks of all that lead there.
         select array_agg(u.n), array_agg(u.target), array_agg(u.key), array_agg(u.name)
         into route_of, route_ids, route_keys, route_names
         from (
             select u.n, u.target, u.key, c.name
             from unnest(route_of, route_ids, route_keys) with ordinality u (n, target, key, i)
-            join leat.channels c on c.id = u.target and c.deleted_at is null
+            join leat.channels c on c.id = u.target
             order by u.i
         ) u;
         all_of := array(select n from generate_subscripts(channels, 1) n) || route_of;
