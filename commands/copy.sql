@@ -76,6 +76,10 @@ begin
     end if;
     perform leat.place(alive, now_, ids, targets, fifos, keys, priorities, null, due_ats, null, expires_ats, null, origins, overlays,
         deaths);
+    if cause <> 'link' then
+        -- Publishers know where their messages go; of the others, which are few, the brokers hear.
+        perform pg_notify('leat', t.id::text) from (select distinct u.id from unnest(targets) u (id)) t;
+    end if;
     return ids;
 end
 $$;

@@ -137,6 +137,28 @@ func TestSQLPublishWakes(t *testing.T) {
 	require.Equal(t, []eventstore.ChannelID{999}, heard.next(t), "not after a rollback")
 }
 
+// What dies in a queue wakes who waits for its copy.
+func TestDeadLetterCopiesWake(t *testing.T) {
+	t.Parallel()
+	pool, address := dbtest.NewURL(t)
+	broker := commands.New(commands.Config{Pool: pool, Logger: quiet})
+	run(t, broker.Run)
+	target, _, err := broker.DeclareChannel(ctx, "test", commands.ChannelSpec{Name: "dead"})
+	require.NoError(t, err)
+	_, _, err = broker.DeclareChannel(ctx, "test", commands.ChannelSpec{Name: "q", Policy: commands.PolicyPatch{DeadLetterTo: new("dead")}})
+	require.NoError(t, err)
+	_, err = broker.Publish(ctx, commands.PublishRequest{Channel: "q", Messages: make([]commands.Message, 1)})
+	require.NoError(t, err)
+	got, err := broker.Poll(ctx, commands.PollRequest{Queue: "q", Max: 1})
+	require.NoError(t, err)
+	heard := listen(t, address, 0)
+	_, err = broker.Nack(ctx, commands.NackRequest{
+		SettleRequest: commands.SettleRequest{Queue: "q", Receipts: []string{got[0].Receipt.String()}}, Action: commands.DeadLetterAction,
+	})
+	require.NoError(t, err)
+	require.Equal(t, []eventstore.ChannelID{target.ID}, heard.next(t))
+}
+
 // A listener that cannot connect ends at once when it is told to.
 func TestListenerEnds(t *testing.T) {
 	t.Parallel()
