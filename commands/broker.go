@@ -31,7 +31,7 @@ type Broker struct {
 	cfg      Config
 	channels channelCache
 	standard *coalescer[*publishJob] // publishes to standard queues
-	fifo     *coalescer[*publishJob] // publishes to FIFO queues
+	fifo     *coalescer[*publishJob] // publishes to FIFO queues, and to exchanges
 	held     *coalescer[*publishJob] // publishes that had to wait for a lock
 	rounds   *coalescer[job]         // acks and short claims
 	heldAcks *coalescer[*ackJob]     // acks that had to wait for a lock

@@ -190,7 +190,7 @@ func (b *Broker) publish(ctx context.Context, p *publication) (PublishResult, er
 
 // publisher is the coalescer for a publication's channel.
 func (b *Broker) publisher(p *publication) *coalescer[*publishJob] {
-	if p.channel.fifo {
+	if p.channel.fifo || p.channel.exchange { // links may lead to a FIFO queue
 		return b.fifo
 	}
 	return b.standard
