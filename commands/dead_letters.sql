@@ -235,28 +235,30 @@ language sql stable set search_path = '' set enable_seqscan = off set enable_bit
         case
             when done @> u.id then 0
             when u.id in (select d.id from dead d) then 3
-            when leat.channel_of(u.id) = queue then 1
+            when leat.was_in(queue, u.id) then 1
             else 2
         end::smallint order by u.n)
     from unnest(message_ids) with ordinality u (id, n)
 $$;
 
--- The channel of a message, by the log; null if there is no such message. The
--- event of a copy lies just behind its id.
-create function leat.channel_of(message_id bigint) returns integer
+-- Whether a message ever was in a queue, by the log. The event of a copy lies
+-- behind its id, and is looked for as far as queries.beginning() looks.
+create function leat.was_in(queue integer, message_id bigint) returns boolean
 language sql stable set search_path = '' set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
     select coalesce(
-        (select e.channel_id from leat.events e where e.position = channel_of.message_id and e.kind = 'message.published'),
-        (select c.channel_id
-         from (
-             select e.channel_id, e.message_ids, e.message_ranges
-             from leat.events e
-             where e.kind = 'message.copied' and e.position > channel_of.message_id
-             order by e.position
-             limit 100
-         ) c
-         where leat.names(c.message_ids, c.message_ranges, channel_of.message_id)
-         limit 1))
+        (select e.channel_id = queue and e.kind = 'message.published'
+         from leat.events e
+         where e.position = was_in.message_id),
+        exists (
+            select from (
+                select e.channel_id, e.message_ids
+                from leat.events e
+                where e.kind = 'message.copied' and e.position > was_in.message_id
+                  and e.position <= least(was_in.message_id, 9223372036854775807 - 10000000) + 10000000
+                order by e.position
+                limit 100000
+            ) c
+            where c.channel_id = queue and was_in.message_id = any (c.message_ids)))
 $$;
 
 -- Removes a page of the dead letters that a filter chooses. next: where the next

@@ -336,6 +336,30 @@ func TestF13TTLDoesNotTravelIntoTheDeadLetters(t *testing.T) {
 	})
 }
 
+// A copy is known by the event that lists it, which lies behind those of all the
+// others that were made with it.
+func TestRecoverCopyOfMany(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exchange("e", commands.Fanout)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	b.link("e", "q", commands.Match{})
+	_, err := b.pool.Exec(ctx, `select leat.publish_batch('e', array_fill('\x31'::bytea, array[110]),
+		expires_ats => array(select now() + n * interval '1 h' from generate_series(1, 110) n))`) // an event each
+	require.NoError(t, err)
+	got := b.receive("q", 110)
+	b.ack("q", got...)
+	req := byID()
+	for _, d := range got {
+		req.IDs = append(req.IDs, d.MessageID)
+	}
+	failed := b.recover(req).Failed
+	require.Len(t, failed, 110)
+	for _, f := range failed {
+		require.Equal(t, eventstore.MessageNotDead, f.Code)
+	}
+}
+
 // A recovery that ends between two transactions leaves each message in one
 // place, and another one does the rest.
 func TestRecoveryCutShort(t *testing.T) {

@@ -541,8 +541,12 @@ begin
     for event in
         select e.kind, e.at, e.due_at, e.message_ids
         from leat.events e
-        where e.channel_id = queue and e.position > handed.position and e.message_ids is not null
-        order by e.position
+        -- As a row: else the primary key has the order too, and leads through the whole log.
+        where (e.channel_id, e.position) > (queue, handed.position) and e.channel_id <= queue
+          -- For the partitions; not as a number, beyond which the planner may think that little lies.
+          and e.position > (select handed.position)
+          and e.message_ids is not null
+        order by e.channel_id, e.position
     loop
         if message_id = any (event.message_ids) then
             if event.kind = 'message.extended' then

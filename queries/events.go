@@ -27,12 +27,30 @@ type EventsFilter struct {
 }
 
 const eventsSQL = `-- queries.Events
-` + chosenSQL + endOfChosenSQL
+` + chosenSQL + `
+        select e.*
+        from leat.events e
+        where e.position between $1 and $2` + choiceSQL + `
+          and ($5::integer[] is null or e.channel_id = any ($5))
+        order by e.position
+        limit $9` + endOfChosenSQL
 
-// Batch events of channels have an index, events_batches.
+// Batch events of channels have an index, events_batches: see batchWindowSQL.
 const batchEventsSQL = `-- queries.batchEvents
 ` + chosenSQL + `
-          and e.message_ids is not null` + endOfChosenSQL
+        select b.*
+        from unnest($5::integer[]) c (id)
+        cross join lateral (
+            select e.*
+            from leat.events e
+            where (e.channel_id, e.position) between (c.id, $1) and (c.id, $2)
+              and e.position >= (select $1::bigint)
+              and e.message_ids is not null` + choiceSQL + `
+            order by e.channel_id, e.position
+            limit $9
+        ) b
+        order by b.position
+        limit $9` + endOfChosenSQL
 
 const chosenSQL = `select ` + eventColumns + `,
        e.total
@@ -42,20 +60,16 @@ from (
            sum(coalesce(octet_length(p.payload), 0) + coalesce(pg_column_size(p.headers), 0) + coalesce(pg_column_size(p.message_ids), 0)
                + coalesce(pg_column_size(p.message_ranges), 0) + coalesce(pg_column_size(p.data), 0))
                over (order by p.position rows between unbounded preceding and 1 preceding) as before
-    from (
-        select e.*
-        from leat.events e
-        where e.position between $1 and $2
+    from (`
+
+const choiceSQL = `
           and ($3::timestamptz is null or e.at >= $3)
           and ($4::timestamptz is null or e.at < $4)
-          and ($5::integer[] is null or e.channel_id = any ($5))
           and ($6::text[] is null or e.kind = any ($6::text[]::leat.event_kind[]))
           and ($7::text is null or e.actor = $7)
           and ($8::text is null or e.routing_key = $8)`
 
 const endOfChosenSQL = `
-        order by e.position
-        limit $9
     ) p
 ) e
 left join leat.channels c on c.id = e.channel_id

@@ -76,9 +76,51 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// The batch events of a channel that has few are found by their own index, however
+// many others have: the order of the primary key tempts, and leads through the
+// whole log.
+func TestPlansOfBatches(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("quiet", commands.ChannelSpec{})
+	b.declare("busy", commands.ChannelSpec{})
+	var quiet, middle, last int
+	require.NoError(t, b.pool.QueryRow(t.Context(), `
+		with written as (
+			insert into leat.events (kind, channel_id, message_ids)
+			select 'message.acked', case when n > 40000 or n % 2 = 0 then leat.queue_id('busy') else leat.queue_id('quiet') end, array[n]
+			from generate_series(1, 60000) n
+			returning position, channel_id
+		)
+		select leat.queue_id('quiet'), max(position) filter (where channel_id = leat.queue_id('quiet')), max(position)
+		from written`).Scan(&quiet, &middle, &last))
+	_, err := b.pool.Exec(t.Context(), `vacuum analyze leat.events`)
+	require.NoError(t, err)
+
+	for name, test := range map[string]struct{ sql, alias, args string }{
+		"batch events":      {queries.BatchEventsSQL, "e_", fmt.Sprintf("%d, %d, null, null, '{%d}', '{message.acked}', null, null, 101, 8000000", middle, last, quiet)},
+		"window of batches": {queries.BatchWindowSQL, "e", fmt.Sprintf("%d, %d, 9999, '{%d}'", middle, last, quiet)},
+		"history":           {queries.HistorySQL, "b_", fmt.Sprintf("%d, 9000000, 0, %d, false, 101", middle, quiet)},
+		"family events":     {queries.FamilyEventsSQL, "b_", fmt.Sprintf("'{%d}', '{%d}', '{f}', '{9000000}', 1000, 101", middle, quiet)},
+	} {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			var found bool
+			for _, node := range scans(t, b, mode, test.sql, test.args) {
+				if strings.HasPrefix(node.Relation, "events") && strings.HasPrefix(node.Alias, test.alias) {
+					found = true
+					require.Contains(t, node.Index, "channel_id_position", "%s, %s: %+v", name, mode, node)
+				}
+			}
+			require.True(t, found, name)
+		}
+	}
+}
+
 // planNode is a step of a plan, as EXPLAIN has it.
 type planNode struct {
 	Type     string     `json:"Node Type"`
+	Alias    string     `json:"Alias"`
+	Index    string     `json:"Index Name"`
 	Relation string     `json:"Relation Name"`
 	Plans    []planNode `json:"Plans"`
 }

@@ -88,17 +88,20 @@ order by e.position
 offset $3
 limit 1`
 
-// Channel by channel: only then does the index know the order.
+// Channel by channel: only then does the index events_batches know the order. The
+// channel is compared as part of a row: else the primary key has the order too, and
+// leads through the whole log. The lower position once more, for the partitions:
+// not as a number, of which the planner would think that little lies beyond it.
 const batchWindowSQL = `-- queries.batchWindow
 select min(coalesce(w.position, $2))
 from unnest($4::integer[]) c (id)
 left join lateral (
     select e.position
     from leat.events e
-    where e.channel_id = c.id
+    where (e.channel_id, e.position) between (c.id, $1) and (c.id, $2)
+      and e.position >= (select $1::bigint)
       and e.message_ids is not null
-      and e.position between $1 and $2
-    order by e.position
+    order by e.channel_id, e.position
     offset $3
     limit 1
 ) w on true`
