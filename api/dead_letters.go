@@ -9,7 +9,7 @@ import (
 // DeadLettersFilter chooses dead letters; every field narrows the choice.
 type DeadLettersFilter struct {
 	RoutingKey *string              `json:"routingKey,omitempty" maxLength:"255"`
-	Reason     string               `json:"reason,omitempty" enum:"rejected,non_retryable,retries_exhausted,expired,circuit_open"`
+	Reason     *string              `json:"reason,omitempty" enum:"rejected,non_retryable,retries_exhausted,expired,circuit_open"`
 	DiedAfter  *time.Time           `json:"diedAfter,omitempty" doc:"at this time or later"`
 	DiedBefore *time.Time           `json:"diedBefore,omitempty" doc:"earlier; what dies while the request runs is left in any case"`
 	FromID     eventstore.MessageID `json:"fromId,omitempty" doc:"this message id or greater ones"`
@@ -23,7 +23,7 @@ type RecoverRequest struct {
 	Filter *DeadLettersFilter     `json:"filter,omitempty" doc:"these, but for keys whose circuit is not closed"`
 	All    bool                   `json:"all,omitempty" doc:"all, but for keys whose circuit is not closed"`
 	TTL    Duration               `json:"ttl,omitempty" doc:"never delivered later than this long from now; default 0s, no end, whatever they had before"`
-	To     string                 `json:"to,omitempty" doc:"another channel, where they become new messages; default their own queue, under the same ids"`
+	To     *string                `json:"to,omitempty" doc:"another channel, where they become new messages; default their own queue, under the same ids"`
 }
 
 // RecoverResult answers a recovery.

@@ -30,7 +30,8 @@ begin
             where (w.key in ('kind', 'mode') or policy ? w.key) and w.value <> h.value
             order by w.key
         loop
-            raise exception 'channel % exists with % %, not %', wanted.name, setting.key, setting.have, setting.wanted
+            raise exception 'channel % exists with % %, not %', wanted.name,
+                case when setting.key = 'mode' and wanted.kind = 'exchange' then 'type' else setting.key end, setting.have, setting.wanted
                 using errcode = 'LE004', column = setting.key;
         end loop;
         return;

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -370,7 +371,7 @@ func (f *DeadLettersFilter) check(faults *faults) {
 		faults.key(-1, "filter.routingKey", *f.RoutingKey)
 	}
 	if f.Reason != "" && !eventstore.IsDeathReason(f.Reason) {
-		faults.invalid(-1, "filter.reason", "must be one of %v", eventstore.DeathReasons())
+		faults.invalid(-1, "filter.reason", "must be one of %s", strings.Join(eventstore.DeathReasons(), ", "))
 	}
 	if f.FromID < 0 {
 		faults.invalid(-1, "filter.fromId", "must be greater than 0")

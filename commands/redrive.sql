@@ -78,7 +78,7 @@ declare
 begin
     select c.* into entry from leat.channels c where c.name = target and c.deleted_at is null;
     if not found then
-        raise exception 'no channel %', quote_literal(target) using errcode = 'LE002';
+        raise exception 'there is no channel %', coalesce(to_json(target)::text, 'null') using errcode = 'LE002', column = 'to';
     elsif entry.id = channel.id then
         raise exception 'is the queue itself: leave it out' using errcode = 'LE003', column = 'to';
     end if;

@@ -60,8 +60,16 @@ func (s *server) recoverDeadLetters(c *call) error {
 	if err := c.decode(&wire); err != nil {
 		return err
 	}
-	req := commands.RecoverRequest{
-		DeadLetters: c.deadLetters(wire.IDs, wire.Filter, wire.All), TTL: time.Duration(wire.TTL), To: wire.To,
+	chosen, err := c.deadLetters(wire.IDs, wire.Filter, wire.All)
+	if err != nil {
+		return err
+	}
+	req := commands.RecoverRequest{DeadLetters: chosen, TTL: time.Duration(wire.TTL)}
+	if wire.To != nil {
+		if *wire.To == "" {
+			return invalid("to", "must not be empty: leave it out for the queue itself")
+		}
+		req.To = *wire.To
 	}
 	return inSteps(c, recovered, func(progress func(commands.DeadLettersResult)) (commands.DeadLettersResult, error) {
 		req.Progress = progress
@@ -83,18 +91,29 @@ func (s *server) purgeDeadLetters(c *call) error {
 	if err := c.decode(&wire); err != nil {
 		return err
 	}
-	req := c.deadLetters(wire.IDs, wire.Filter, wire.All)
+	req, err := c.deadLetters(wire.IDs, wire.Filter, wire.All)
+	if err != nil {
+		return err
+	}
 	return inSteps(c, purgedDead, func(progress func(commands.DeadLettersResult)) (commands.DeadLettersResult, error) {
 		req.Progress = progress
 		return s.Commands.PurgeDeadLetters(c.ctx(), req)
 	})
 }
 
-func (c *call) deadLetters(ids []eventstore.MessageID, filter *api.DeadLettersFilter, all bool) commands.DeadLetters {
+// deadLetters is the choice of a request. What is there but empty is refused: it
+// would choose more than was meant.
+func (c *call) deadLetters(ids []eventstore.MessageID, filter *api.DeadLettersFilter, all bool) (commands.DeadLetters, error) {
 	d := commands.DeadLetters{Queue: c.name(), Actor: c.actor, IDs: ids, All: all}
 	if filter != nil {
 		d.Filter = &commands.DeadLettersFilter{
-			RoutingKey: filter.RoutingKey, Reason: filter.Reason, FromID: filter.FromID, ToID: filter.ToID,
+			RoutingKey: filter.RoutingKey, FromID: filter.FromID, ToID: filter.ToID,
+		}
+		if filter.Reason != nil {
+			if *filter.Reason == "" {
+				return d, invalid("filter.reason", "must not be empty")
+			}
+			d.Filter.Reason = *filter.Reason
 		}
 		if filter.DiedAfter != nil {
 			d.Filter.DiedAfter = *filter.DiedAfter
@@ -103,7 +122,7 @@ func (c *call) deadLetters(ids []eventstore.MessageID, filter *api.DeadLettersFi
 			d.Filter.DiedBefore = *filter.DiedBefore
 		}
 	}
-	return d
+	return d, nil
 }
 
 // inSteps runs a command that may take many steps. Where Accept asks for NDJSON

@@ -110,6 +110,8 @@ func TestRecoverRefusals(t *testing.T) {
 			`{"ids":[9223372036854775808]}`: {eventstore.InvalidField, "ids"},
 			`{"filter":{}}`:                 {eventstore.InvalidField, "filter"},
 			`{"filter":{"reason":"bad"}}`:   {eventstore.InvalidField, "filter.reason"},
+			`{"filter":{"reason":""}}`:      {eventstore.InvalidField, "filter.reason"},
+			`{"filter":{"diedAfter":"x"}}`:  {eventstore.InvalidField, "filter.diedAfter"},
 			`{"filter":{"key":"k"}}`:        {eventstore.UnknownField, "filter.key"},
 		} {
 			p := s.call(http.MethodPost, "/v1/queues/q/dead-letters/"+verb, body).problem()
@@ -121,7 +123,9 @@ func TestRecoverRefusals(t *testing.T) {
 		require.Equal(t, eventstore.ChannelNotFound,
 			s.call(http.MethodPost, "/v1/queues/no/dead-letters/"+verb, `{"all":true}`).problem().Code)
 	}
-	require.Equal(t, eventstore.ChannelNotFound,
-		s.call(http.MethodPost, "/v1/queues/q/dead-letters/recover", `{"all":true,"to":"no"}`).problem().Code)
+	no := s.call(http.MethodPost, "/v1/queues/q/dead-letters/recover", `{"all":true,"to":"no"}`).problem()
+	require.Equal(t, eventstore.ChannelNotFound, no.Code)
+	require.Equal(t, "to", no.Errors[0].Field)
+	require.Equal(t, "to", s.call(http.MethodPost, "/v1/queues/q/dead-letters/recover", `{"all":true,"to":""}`).problem().Errors[0].Field)
 	require.Equal(t, "ttl", s.call(http.MethodPost, "/v1/queues/q/dead-letters/recover", `{"all":true,"ttl":"-1s"}`).problem().Errors[0].Field)
 }

@@ -14,6 +14,9 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.declare("e", `{"kind":"exchange","type":"topic"}`)
+	other := s.must(409, http.MethodPut, "/v1/channels/e", `{"kind":"exchange","type":"direct"}`).problem()
+	require.Equal(t, "type", other.Errors[0].Field)
+	require.Contains(t, other.Detail, `with type "topic", not "direct"`)
 	s.declare("q", `{}`)
 	s.declare("f", `{"mode":"fifo"}`)
 	declare := func(status int, body string) reply {

@@ -63,18 +63,45 @@ func dlqListCommand(c *cli) *cobra.Command {
 	return cmd
 }
 
+// messageIDs is a flag whose values are ids of messages.
+type messageIDs []eventstore.MessageID
+
+// String is "" where none was given: --help has no default to show.
+func (m *messageIDs) String() string {
+	texts := make([]string, len(*m))
+	for i, id := range *m {
+		texts[i] = id.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set reads more of them.
+func (m *messageIDs) Set(text string) error {
+	for word := range strings.SplitSeq(text, ",") {
+		id, err := eventstore.ParseMessageID(strings.TrimSpace(word))
+		if err != nil {
+			return err
+		}
+		*m = append(*m, id)
+	}
+	return nil
+}
+
+// Type is how --help names the value.
+func (m *messageIDs) Type() string { return "message-id" }
+
 // choiceFlags choose dead letters to do something with: by id, by a filter, or all.
 type choiceFlags struct {
 	deadFlags
 	key string
-	ids []int64
+	ids messageIDs
 	all bool
 }
 
 func addChoiceFlags(cmd *cobra.Command) *choiceFlags {
 	f := &choiceFlags{}
 	flags := cmd.Flags()
-	flags.Int64SliceVar(&f.ids, "id", nil, "this message; once for each, or with commas between")
+	flags.Var(&f.ids, "id", "this message; once for each, or with commas between")
 	flags.StringVarP(&f.key, "key", "k", "", "those of this routing key")
 	flags.BoolVar(&f.all, "all", false, "all of the queue")
 	f.add(cmd)
@@ -96,18 +123,12 @@ func (f *choiceFlags) read(cmd *cobra.Command) (ids []eventstore.MessageID, filt
 	if ways != 1 {
 		return nil, nil, wrongUsage(cmd, "say which: by --id, by --key, --reason, --before and --after, or --all")
 	}
-	for _, id := range f.ids {
-		if id < 1 {
-			return nil, nil, wrongUsage(cmd, "--id must be at least 1")
-		}
-		ids = append(ids, eventstore.MessageID(id))
-	}
 	if filtered {
 		filter = &api.DeadLettersFilter{
-			RoutingKey: given(cmd, "key", &f.key), Reason: f.reason, DiedAfter: orNil(f.after.Time), DiedBefore: orNil(f.before.Time),
+			RoutingKey: given(cmd, "key", &f.key), Reason: given(cmd, "reason", &f.reason), DiedAfter: orNil(f.after.Time), DiedBefore: orNil(f.before.Time),
 		}
 	}
-	return ids, filter, nil
+	return f.ids, filter, nil
 }
 
 func orNil(t time.Time) *time.Time {
@@ -145,7 +166,7 @@ func dlqRecoverCommand(c *cli) *cobra.Command {
 		progress, done := count("recover", progressbar.OptionShowIts())
 		shown := int64(0)
 		result, err := c.broker.Recover(c.ctx(), c.args[0],
-			api.RecoverRequest{IDs: ids, Filter: filter, All: choice.all, TTL: api.Duration(*ttl), To: *to},
+			api.RecoverRequest{IDs: ids, Filter: filter, All: choice.all, TTL: api.Duration(*ttl), To: given(cmd, "to", to)},
 			func(r api.RecoverResult) {
 				progress(int(r.Recovered - shown))
 				shown = r.Recovered
@@ -225,7 +246,7 @@ func failedMessages(t *table, failed []api.FailedMessage) {
 
 func refused(err error, failed []api.FailedMessage) error {
 	if err == nil && len(failed) > 0 {
-		return errSomeRefused
+		return errSomeStay
 	}
 	return err
 }

@@ -30,6 +30,8 @@ func TestDeadLettersByHand(t *testing.T) {
 	require.Contains(t, broker.leat("dlq", "recover", "orders", "--id", id), "1 recovered")
 	again := broker.exits(exitRefused, "", "dlq", "recover", "orders", "--id", id)
 	require.Contains(t, again.out, "message_not_dead")
+	broker.exits(exitFailed, "to must not be empty", "dlq", "recover", "orders", "--all", "--to", "")
+	broker.exits(exitFailed, "filter.reason must not be empty", "dlq", "purge", "orders", "--key", "customer-1", "--reason", "", "--yes")
 	require.EqualValues(t, 1, value[api.RecoverResult](broker, "dlq", "recover", "orders", "--key", "customer-1").Recovered)
 	require.Contains(t, broker.leat("dlq", "recover", "orders", "--id", dead[2].MessageID.String(), "--to", "repair"), "1 recovered")
 	require.Contains(t, broker.leat("dlq", "purge", "orders", "--id", dead[3].MessageID.String(), "--yes"), "1 removed")

@@ -29,7 +29,7 @@ const exitCodes = `Exit codes:
   2    wrong usage; nothing was tried
   3    verify: the queue views differ from the log
   4    nothing there: poll got no message; no such channel or message
-  5    done in part: some receipts, or some messages of --partial, were refused
+  5    done in part: some receipts, ids, or messages of --partial were refused
   130  interrupted`
 
 // exitError ends the program with a code of its own.
@@ -44,6 +44,7 @@ var (
 	errDifferent    = &exitError{exitDifferent, "the queue views differ from the log: run leat rebuild"}
 	errNothing      = &exitError{exitNothing, "no message came"}
 	errSomeRefused  = &exitError{exitRefused, "some receipts were refused"}
+	errSomeStay     = &exitError{exitRefused, "some messages stay as they were"}
 	errSomeRejected = &exitError{exitRefused, "some messages were refused"}
 )
 

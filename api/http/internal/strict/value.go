@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var (
@@ -87,6 +88,9 @@ func (d *decoder) unmarshaler(data []byte, into encoding.TextUnmarshaler, path s
 		return err
 	}
 	if err := into.UnmarshalText([]byte(text)); err != nil {
+		if _, ok := into.(*time.Time); ok {
+			return d.invalid(path, "must be a time as in RFC 3339, such as 2006-01-02T15:04:05Z")
+		}
 		return d.invalid(path, "is not understood: %v", err)
 	}
 	return nil
