@@ -37,7 +37,7 @@ type PolicyPatch struct {
 // CircuitPatch is the part of a circuit policy that somebody names.
 type CircuitPatch struct {
 	Enabled   *bool     `json:"enabled,omitempty" doc:"whether a dead letter sends the rest of its routing key to the dead letters; default true"`
-	CoolDown  *Duration `json:"coolDown,omitempty" doc:"after which one message of the key is tried; 0s, the default, is never"`
+	CoolDown  *Duration `json:"coolDown,omitempty" doc:"after which one message of the key is tried, of circuits that open from then on; 0s, the default, is never"`
 	Threshold *int      `json:"threshold,omitempty" minimum:"1" maximum:"1000" doc:"dead letters of a key in a row that it takes; default 1"`
 }
 
@@ -97,6 +97,7 @@ type Counts struct {
 	Delayed        int64    `json:"delayed"`
 	InFlight       int64    `json:"inFlight"`
 	Dead           int64    `json:"dead"`
+	OpenCircuits   int64    `json:"openCircuits" doc:"routing keys of a FIFO queue whose circuit is not closed"`
 	OldestReadyAge Duration `json:"oldestReadyAge" doc:"since the oldest ready message was published; 0s when none is ready"`
 }
 

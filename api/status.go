@@ -22,6 +22,7 @@ type Status struct {
 	CheckpointAt    *time.Time          `json:"checkpointAt,omitempty" doc:"when it was written"`
 	ViewsAlive      bool                `json:"viewsAlive" doc:"false while the queue views are being rebuilt"`
 	Rebuild         *Progress           `json:"rebuild,omitempty" doc:"how far the rebuild is, while the views are not alive"`
+	OpenCircuits    int64               `json:"openCircuits" doc:"routing keys of FIFO queues whose circuit is not closed"`
 	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
 	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`

@@ -44,6 +44,7 @@ type ChannelStatus struct {
 	Delayed        int64
 	InFlight       int64
 	Dead           int64
+	OpenCircuits   int64
 	OldestReadyAge time.Duration // since the publish of the oldest ready message, 0 when none is ready
 }
 
@@ -109,6 +110,7 @@ select c.id,
        coalesce(n.delayed, 0),
        coalesce(n.in_flight, 0),
        coalesce(n.dead, 0),
+       (select count(*) from leat.circuits k where k.channel_id = c.id and k.state <> 'closed'),
        coalesce(clock_timestamp() - e.at, interval '0')
 from leat.channels c
 left join leat.channels d on d.id = c.dead_letter_to
@@ -147,7 +149,7 @@ func scanChannel(row pgx.CollectableRow) (c ChannelStatus, err error) {
 	err = row.Scan(&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Type, &c.Lease, &c.MaxDeliveries, &c.RetryStrategy, &c.BaseDelay, &c.MaxDelay,
 		&c.Jitter, &c.NonRetryable, &c.DeadLetterExpired, &c.DedupWindow, &c.PriorityAgeing,
 		&c.DeadLetterTo, &c.DeadLetterRetention, &c.Circuit, &c.CircuitCoolDown, &c.CircuitThreshold, &c.DeclaredAt, &c.Epoch,
-		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OldestReadyAge)
+		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OpenCircuits, &c.OldestReadyAge)
 	c.OldestReadyAge = max(c.OldestReadyAge, 0)
 	return c, err
 }

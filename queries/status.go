@@ -22,6 +22,7 @@ type Status struct {
 	CheckpointAt    *time.Time          // nil when there is none
 	ViewsAlive      bool
 	Rebuild         Progress // of the rebuild that goes on, while the views are lost
+	OpenCircuits    int64    // routing keys whose circuit is not closed
 	Unplaced        int64    // published while the views were lost, and not in them yet
 	Horizon         *Holder  // nil when nobody has a snapshot
 	Sessions        []Sessions
@@ -65,7 +66,8 @@ select current_setting('server_version'),
        leat.views_alive(),
        r.done,
        r.total,
-       (select coalesce(sum(cardinality(u.ids)), 0) from leat.unplaced u)
+       (select coalesce(sum(cardinality(u.ids)), 0) from leat.unplaced u),
+       (select count(*) from leat.circuits k where k.state <> 'closed')
 from leat.rebuild_progress() r
 left join (
     select p.position, p.at
@@ -132,7 +134,7 @@ order by 1`
 func (q *Queries) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := q.pool.QueryRow(ctx, statusSQL).Scan(&s.ServerVersion, &s.Database, &s.StartedAt, &s.LastPosition,
-		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced)
+		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced, &s.OpenCircuits)
 	if err != nil {
 		return s, wrap(err, "read status")
 	}

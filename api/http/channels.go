@@ -222,7 +222,7 @@ func channelWithCounts(c queries.ChannelStatus) api.Channel {
 	})
 	if c.Kind == commands.Queue {
 		channel.Counts = &api.Counts{
-			Ready: c.Ready, Delayed: c.Delayed, InFlight: c.InFlight, Dead: c.Dead,
+			Ready: c.Ready, Delayed: c.Delayed, InFlight: c.InFlight, Dead: c.Dead, OpenCircuits: c.OpenCircuits,
 			OldestReadyAge: api.Duration(c.OldestReadyAge),
 		}
 	}

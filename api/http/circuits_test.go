@@ -57,8 +57,17 @@ func TestG5Circuits(t *testing.T) {
 		require.True(t, result.Changed)
 		require.Equal(t, key == "open", result.Messages == 3)
 	}
+	shut := func() (ofChannel, ofAll int64) {
+		return read[api.Channel](s.must(200, http.MethodGet, "/v1/channels/f", "")).Counts.OpenCircuits,
+			read[api.Status](s.must(200, http.MethodGet, "/v1/status", "")).OpenCircuits
+	}
+	ofChannel, ofAll := shut()
+	require.Zero(t, ofChannel+ofAll)
 	result, err := broker.OpenCircuit(t.Context(), "f", "new")
 	require.NoError(t, err)
+	ofChannel, ofAll = shut()
+	require.EqualValues(t, 1, ofChannel)
+	require.EqualValues(t, 1, ofAll)
 	require.Equal(t, api.CircuitResult{Changed: true}, result)
 	page, err := broker.Circuits(t.Context(), client.CircuitsFilter{Channel: "f", RoutingKey: new("new"), State: "open"})
 	require.NoError(t, err)

@@ -31,6 +31,7 @@ func (s *server) getStatus(c *call) error {
 		Checkpoint:      status.Checkpoint,
 		CheckpointAt:    utc(status.CheckpointAt),
 		ViewsAlive:      status.ViewsAlive,
+		OpenCircuits:    status.OpenCircuits,
 		Unplaced:        status.Unplaced,
 		Horizon:         holderOf(status.Horizon),
 		Sessions:        make([]api.Sessions, len(status.Sessions)),

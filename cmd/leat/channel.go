@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,14 +29,14 @@ func channelListCommand(c *cli) *cobra.Command {
 				return err
 			}
 			return c.show(api.ChannelList{Channels: channels}, func(t *table) {
-				t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "OLDEST")
+				t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "CIRCUITS", "OLDEST")
 				for _, channel := range channels {
 					if channel.Counts == nil {
-						t.row(channel.Name, kindOf(channel), none, none, none, none, none)
+						t.row(channel.Name, kindOf(channel), none, none, none, none, none, none)
 						continue
 					}
 					n := channel.Counts
-					t.row(channel.Name, kindOf(channel), n.Ready, n.Delayed, n.InFlight, n.Dead, age(n.OldestReadyAge))
+					t.row(channel.Name, kindOf(channel), n.Ready, n.Delayed, n.InFlight, n.Dead, openCircuits(channel), age(n.OldestReadyAge))
 				}
 			})
 		}),
@@ -128,6 +129,9 @@ func channelTable(t *table, c api.Channel) {
 		t.row("delayed", n.Delayed)
 		t.row("in flight", n.InFlight)
 		t.row("dead", n.Dead)
+		if c.Policy != nil && c.Policy.Circuit != nil {
+			t.row("open circuits", n.OpenCircuits)
+		}
 		t.row("oldest ready", age(n.OldestReadyAge))
 	}
 	if c.Policy != nil {
@@ -151,10 +155,10 @@ func policyTable(t *table, p api.Policy) {
 	t.row("dedup window", p.DedupWindow)
 	t.row("priority ageing", p.PriorityAgeing)
 	t.row("dead-letter to", orNone(p.DeadLetterTo))
-	t.row("dead letters kept", p.DeadLetterRetention)
+	t.row("dead letters kept", orElse(p.DeadLetterRetention, "for ever"))
 	if p.Circuit != nil {
 		t.row("circuit", p.Circuit.Enabled)
-		t.row("circuit cool-down", p.Circuit.CoolDown)
+		t.row("circuit cool-down", orElse(p.Circuit.CoolDown, "never by itself"))
 		t.row("circuit threshold", p.Circuit.Threshold)
 	}
 }
@@ -166,12 +170,28 @@ func countsOf(c api.Channel) api.Counts {
 	return *c.Counts
 }
 
+// openCircuits counts the keys that are shut, where there can be any.
+func openCircuits(c api.Channel) string {
+	if c.Policy == nil || c.Policy.Circuit == nil {
+		return none
+	}
+	return strconv.FormatInt(countsOf(c).OpenCircuits, 10)
+}
+
 // kindOf is what a channel is, in a word or two.
 func kindOf(c api.Channel) string {
 	if c.Type != "" {
 		return c.Type + " " + c.Kind
 	}
 	return c.Mode
+}
+
+// orElse is a duration, or what none of it means.
+func orElse(d api.Duration, text string) any {
+	if d == 0 {
+		return text
+	}
+	return d
 }
 
 // age is a duration that nobody reads to the nanosecond.

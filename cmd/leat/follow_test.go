@@ -48,6 +48,9 @@ func TestFollowOneMessage(t *testing.T) {
 
 	// Its key goes on without it.
 	require.Contains(t, broker.leat("circuit", "list"), "customer-1")
+	require.Regexp(t, `open circuits +1\n`, broker.leat("channel", "get", "orders"))
+	require.Regexp(t, `open circuits +1: leat circuit list`, broker.leat("status"))
+	require.Regexp(t, `dead letters kept +for ever`, broker.leat("channel", "get", "orders"))
 	broker.leat("circuit", "close", "orders", "customer-1")
 	broker.leat("dlq", "recover", "orders", "--reason", "circuit_open")
 	require.NotContains(t, broker.leat("circuit", "list"), "customer-1")

@@ -39,7 +39,7 @@ func addPolicyFlags(cmd *cobra.Command) *policyFlags {
 	flags.StringVar(&p.deadLetterTo, "dead-letter-to", "", "a channel that gets copies of the messages that die; \"\" is none")
 	flags.DurationVar(&p.deadLetterRetention, "dead-letter-retention", 0, "how long dead letters are kept; 0 is for ever")
 	flags.BoolVar(&p.circuit, "circuit", true, "fifo: whether a dead letter sends the rest of its key to the dead letters")
-	flags.DurationVar(&p.circuitCoolDown, "circuit-cool-down", 0, "fifo: after which one message of a shut key is tried; 0 is never")
+	flags.DurationVar(&p.circuitCoolDown, "circuit-cool-down", 0, "fifo: after which one message of a shut key is tried, of circuits that open from now on; 0 is never")
 	flags.IntVar(&p.circuitThreshold, "circuit-threshold", 1, "fifo: dead letters of a key in a row that shut it")
 	return p
 }

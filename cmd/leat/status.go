@@ -34,6 +34,7 @@ func statusTable(t *table, s api.Status) {
 	t.row("settled position", settledText(s))
 	t.row("checkpoint", checkpointText(s))
 	t.row("queue views", viewsText(s))
+	t.row("open circuits", openCircuitsText(s))
 	t.row("vacuum horizon", holderText(s.Horizon))
 	t.row("wake-ups", orNone(s.WakeUps))
 	t.row("sessions", sessionsText(s.Sessions))
@@ -62,6 +63,13 @@ func viewsText(s api.Status) string {
 	default:
 		return "whole"
 	}
+}
+
+func openCircuitsText(s api.Status) string {
+	if s.OpenCircuits == 0 {
+		return none
+	}
+	return fmt.Sprintf("%d: leat circuit list shows them", s.OpenCircuits)
 }
 
 func holderText(h *api.Holder) string {
