@@ -251,13 +251,7 @@ language plpgsql set search_path = '' as $$
 declare
     id integer := leat.queue_id(queue);
 begin
-    if coalesce(cardinality(message_ids), 0) not between 1 and 1000 then
-        raise exception 'ids: 1 to 1,000 at once' using errcode = 'LE003', column = 'message_ids';
-    elsif array_position(message_ids, null) is not null then
-        raise exception 'an id is not null' using errcode = 'LE003', column = 'message_ids';
-    elsif ttl <= interval '0' then
-        raise exception 'ttl is more than nothing' using errcode = 'LE003', column = 'ttl';
-    end if;
+    perform leat.check_named(message_ids, ttl);
     return query
     select u.id, (array['recovered', 'not_dead', 'not_found', 'busy'])[u.status + 1]
     from unnest(message_ids, leat.recover_ids(id, message_ids, ttl, 'sql:' || session_user)) with ordinality u (id, status, n)
@@ -287,9 +281,7 @@ declare
     after  bigint := 0;
     part   record;
 begin
-    if ttl <= interval '0' then
-        raise exception 'ttl is more than nothing' using errcode = 'LE003', column = 'ttl';
-    end if;
+    perform leat.check_chosen(reason, ttl);
     recovered := 0;
     circuit_open := 0;
     busy := 0;
@@ -301,5 +293,30 @@ begin
         after := part.next;
     end loop;
     perform pg_notify('leat', id::text);
+end
+$$;
+
+create function leat.check_named(message_ids bigint[], ttl interval) returns void
+language plpgsql immutable set search_path = '' as $$
+begin
+    if coalesce(cardinality(message_ids), 0) not between 1 and 1000 then
+        raise exception 'ids: 1 to 1,000 at once' using errcode = 'LE003', column = 'message_ids';
+    elsif array_position(message_ids, null) is not null then
+        raise exception 'an id is not null' using errcode = 'LE003', column = 'message_ids';
+    elsif ttl <= interval '0' then
+        raise exception 'ttl is more than nothing' using errcode = 'LE003', column = 'ttl';
+    end if;
+end
+$$;
+
+create function leat.check_chosen(reason text, ttl interval) returns void
+language plpgsql immutable set search_path = '' as $$
+begin
+    if reason not in ('rejected', 'non_retryable', 'retries_exhausted', 'expired', 'circuit_open') then
+        raise exception 'reason is rejected, non_retryable, retries_exhausted, expired or circuit_open, or null for any'
+            using errcode = 'LE003', column = 'reason';
+    elsif ttl <= interval '0' then
+        raise exception 'ttl is more than nothing' using errcode = 'LE003', column = 'ttl';
+    end if;
 end
 $$;

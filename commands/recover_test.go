@@ -469,9 +469,22 @@ func TestRecoverFromSQL(t *testing.T) {
 	}))
 	require.Equal(t, []string{"(2,0,0)"}, texts(t, b.pool, `select r::text from leat.recover_all('q', reason => 'rejected') r`))
 	require.Equal(t, []string{"1", "2", "3"}, payloads(b.receive("q", 3)))
-	_, err := b.pool.Exec(ctx, `select leat.recover('q', '{}')`)
-	var e *eventstore.Error
-	require.ErrorAs(t, eventstore.FromPg(err), &e)
-	require.Equal(t, eventstore.InvalidField, e.Code)
+	for _, reason := range eventstore.DeathReasons() {
+		require.Equal(t, []string{"(0,0,0)"}, texts(t, b.pool, `select r::text from leat.recover_all('q', reason => $1) r`, reason))
+	}
+	for _, wrong := range []string{
+		`select leat.recover('q', '{}')`, `select leat.recover('q', '{1}', ttl => '-1 s')`,
+		`select leat.recover_all('q', reason => 'boredom')`, `select leat.recover_all('q', ttl => '0')`,
+	} {
+		refusedSQL(t, b, eventstore.InvalidField, wrong)
+	}
 	b.verify()
+}
+
+func refusedSQL(t *testing.T, b broker, code eventstore.Code, sql string) {
+	t.Helper()
+	_, err := b.pool.Exec(ctx, sql)
+	var e *eventstore.Error
+	require.ErrorAs(t, eventstore.FromPg(err), &e, sql)
+	require.Equal(t, code, e.Code, sql)
 }

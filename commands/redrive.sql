@@ -202,3 +202,54 @@ begin
     moved := cardinality(held);
 end
 $$;
+
+-- Sends dead letters into another channel, in the caller's transaction: a row each.
+create function leat.redrive(queue text, target text, message_ids bigint[], ttl interval default null)
+    returns table (message_id bigint, result text)
+language plpgsql set search_path = '' as $$
+declare
+    id integer := leat.queue_id(queue);
+begin
+    perform leat.check_named(message_ids, ttl);
+    return query
+    select u.id, (array['redriven', 'not_dead', 'not_found', 'busy', 'unroutable'])[u.status + 1]
+    from unnest(message_ids, leat.redrive_ids(id, message_ids, target, ttl, 'sql:' || session_user)) with ordinality u (id, status, n)
+    order by u.n;
+end
+$$;
+
+-- Sends all dead letters of a queue that died before now into another channel, or
+-- those of a key, a reason, a time, in the caller's transaction; counts them. Keys
+-- whose circuit is not closed stay, and what has no route from there.
+create function leat.redrive_all(
+    queue       text,
+    target      text,
+    routing_key text default null,
+    reason      text default null,
+    died_after  timestamptz default null,
+    died_before timestamptz default null,
+    ttl         interval default null,
+    out redriven     bigint,
+    out circuit_open bigint,
+    out busy         bigint
+)
+language plpgsql set search_path = '' as $$
+declare
+    id     integer := leat.queue_id(queue);
+    filter leat.dead_filter := row(routing_key, reason, died_after, coalesce(died_before, clock_timestamp()), null, null);
+    after  bigint := 0;
+    part   record;
+begin
+    perform leat.check_chosen(reason, ttl);
+    redriven := 0;
+    circuit_open := 0;
+    busy := 0;
+    while after is not null loop
+        select r.* into part from leat.redrive_dead(id, filter, after, target, ttl, 'sql:' || session_user, 10000) r;
+        redriven := redriven + part.recovered;
+        circuit_open := circuit_open + part.circuit_open;
+        busy := busy + part.busy;
+        after := part.next;
+    end loop;
+end
+$$;

@@ -71,3 +71,27 @@ func TestRedriveIntoNowhere(t *testing.T) {
 	require.EqualValues(t, 1, res.Remaining)
 	b.verify()
 }
+
+// The SQL surface does the same in the caller's transaction.
+func TestRedriveFromSQL(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	b.declare("to", commands.Standard, commands.PolicyPatch{})
+	dead := b.bury("q", "k", "1", "2", "3")
+	require.Equal(t, []string{"redriven", "not_found", "redriven"},
+		texts(t, b.pool, `select result from leat.redrive('q', 'to', $1)`, []int64{int64(dead[1]), 1 << 40, int64(dead[1])}))
+	require.Equal(t, []string{"(2,0,0)"}, texts(t, b.pool, `select r::text from leat.redrive_all('q', 'to', reason => 'rejected') r`))
+	require.Empty(t, b.states("q"))
+	require.Equal(t, []string{"2", "1", "3"}, payloads(b.receive("to", 3)))
+	for sql, code := range map[string]eventstore.Code{
+		`select leat.redrive('q', 'to', '{}')`:                    eventstore.InvalidField,
+		`select leat.redrive('q', 'q', '{1}')`:                    eventstore.InvalidField,
+		`select leat.redrive('q', null, '{1}')`:                   eventstore.ChannelNotFound,
+		`select leat.redrive_all('q', 'no')`:                      eventstore.ChannelNotFound,
+		`select leat.redrive_all('q', 'to', reason => 'boredom')`: eventstore.InvalidField,
+	} {
+		refusedSQL(t, b, code, sql)
+	}
+	b.verify()
+}
