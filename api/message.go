@@ -34,6 +34,7 @@ type Published struct {
 	OriginMessageID eventstore.MessageID `json:"originMessageId,omitempty"`
 	Duplicate       bool                 `json:"duplicate" doc:"the dedupId was known with the same content: these are the first message's ids"`
 	DeadLettered    bool                 `json:"deadLettered" doc:"it went to the dead letters at once: the circuit of its routing key is not closed"`
+	DeadLetteredIn  []string             `json:"deadLetteredIn,omitempty" nullable:"false" doc:"those of routedTo where the copy went to the dead letters at once: the circuit of its routing key is not closed"`
 	RoutedTo        []string             `json:"routedTo" nullable:"false" doc:"the channels that got a copy, by links"`
 	Error           *ProblemItem         `json:"error,omitempty" doc:"with partial=true: why this message was not stored"`
 }

@@ -3,7 +3,8 @@
 -- messages that are copied, in their channels; origins hold the payloads. The caller
 -- holds the channel where the routes begin against deletion, and the append locks of
 -- FIFO keys. Copies into
--- a circuit that is not closed are dead. Answers the copies' ids.
+-- a circuit that is not closed are dead: answers for each the position that says so,
+-- and null when there are none.
 create function leat.copy_messages(
     alive       boolean,
     now_        timestamptz,
@@ -80,7 +81,7 @@ begin
         -- Publishers know where their messages go; of the others, which are few, the brokers hear.
         perform pg_notify('leat', t.id::text) from (select distinct u.id from unnest(targets) u (id)) t;
     end if;
-    return ids;
+    return deaths;
 end
 $$;
 

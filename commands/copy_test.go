@@ -188,3 +188,40 @@ func TestPublishAlikeAlongLinks(t *testing.T) {
 	require.Equal(t, "in_flight:451", b.states("f"))
 	b.verify()
 }
+
+// A publish says which of its copies the circuits of their targets sent to the
+// dead letters, be the messages alike or not.
+func TestG5CopiesIntoAnOpenCircuit(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, sql := range []string{
+		`select leat.declare_channel('all', 'exchange', 'fanout', '{}', 't')`,
+		`select leat.declare_channel('f', 'queue', 'fifo', '{}', 't')`,
+		`select leat.declare_channel('s', 'queue', 'standard', '{}', 't')`,
+		`select leat.declare_link('all', 's')`,
+		`select leat.declare_link('all', 'f')`,
+		`select leat.open_circuit('f', 'shut')`,
+	} {
+		_, err := b.pool.Exec(ctx, sql)
+		require.NoError(t, err, sql)
+	}
+	for _, keys := range [][]string{{"shut"}, {"shut", "shut"}, {"fine", "shut", "fine"}} {
+		req := commands.PublishRequest{Channel: "all"}
+		for _, key := range keys {
+			req.Messages = append(req.Messages, commands.Message{RoutingKey: key})
+		}
+		res, err := b.Publish(ctx, req)
+		require.NoError(t, err)
+		for i, key := range keys {
+			m := res.Messages[i]
+			require.False(t, m.DeadLettered)
+			require.ElementsMatch(t, []string{"f", "s"}, m.RoutedTo)
+			if key == "shut" {
+				require.Equal(t, []string{"f"}, m.DeadLetteredIn)
+			} else {
+				require.Empty(t, m.DeadLetteredIn)
+			}
+		}
+	}
+	b.verify()
+}

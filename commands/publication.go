@@ -48,6 +48,7 @@ type publishAnswer struct {
 type routed struct {
 	id   eventstore.ChannelID
 	name string
+	dead bool // it went to the dead letters
 }
 
 func newPublication(ch channel, req PublishRequest) *publication {
@@ -101,6 +102,9 @@ func (p *publication) settle(a publishAnswer) {
 		if a.routedTo != nil {
 			for _, to := range a.routedTo[n] {
 				p.outcomes[i].RoutedTo = append(p.outcomes[i].RoutedTo, to.name)
+				if to.dead {
+					p.outcomes[i].DeadLetteredIn = append(p.outcomes[i].DeadLetteredIn, to.name)
+				}
 			}
 		}
 	}

@@ -29,6 +29,7 @@ type Published struct {
 	Duplicate       bool              // its dedupId was known, with the same content
 	DeadLettered    bool              // it went to the dead letters at once: its key's circuit is not closed
 	RoutedTo        []string          // the channels that got a copy, by links
+	DeadLetteredIn  []string          // those of RoutedTo where it went to the dead letters at once
 	Err             *eventstore.Error // why it was not stored; only of a partial request
 }
 

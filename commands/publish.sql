@@ -5,7 +5,8 @@
 -- conflict, 3 busy, 4 no such channel, 5 refused with its request, 6 priority on
 -- a FIFO queue. dead tells which went to the dead letters at once (null: none);
 -- message route_of[i] (route_of is null: every one) was copied to the channel with
--- route_ids[i] and route_names[i].
+-- route_ids[i] and route_names[i]; route_dead tells which copies went to the dead
+-- letters (null: none).
 -- With wait = false nothing in here waits for another transaction for long.
 create function leat.publish_many(
     requests      integer[],
@@ -27,7 +28,8 @@ create function leat.publish_many(
     out dead      boolean[],
     out route_of    integer[],
     out route_ids   integer[],
-    out route_names text[]
+    out route_names text[],
+    out route_dead  boolean[]
 )
 language plpgsql
 set search_path = ''
@@ -250,18 +252,22 @@ begin
             return;
         end if;
     end if;
-    perform leat.copy_messages(alive, now_, 'link', array_agg(u.actor), array_agg(u.source), array_agg(u.parent), array_agg(u.parent),
+    select leat.copy_messages(alive, now_, 'link', array_agg(u.actor), array_agg(u.source), array_agg(u.parent), array_agg(u.parent),
         route_ids, route_keys, fifos,
         case when priorities is not null then array_agg(u.priority) end,
         case when num_nonnulls(due_ats, delays) > 0 then array_agg(u.due) end,
         case when num_nonnulls(expires_ats, ttls) > 0 then array_agg(u.expires) end,
         null)
+    into deaths
     from (
         select actors[u.n] as actor, channels[u.n] as source, ids[u.n] as parent, priorities[u.n] as priority,
             coalesce(due_ats[u.n], now_ + delays[u.n]) as due, coalesce(expires_ats[u.n], now_ + ttls[u.n]) as expires
         from unnest(route_of) with ordinality u (n, i)
         order by u.i
     ) u;
+    if deaths is not null then
+        route_dead := array(select d.position is not null from unnest(deaths) with ordinality d (position, n) order by d.n);
+    end if;
 end
 $$;
 

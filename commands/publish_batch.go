@@ -14,7 +14,7 @@ import (
 )
 
 const publishSQL = `-- commands.publish
-select p.ids, p.statuses, p.dead, p.route_of, p.route_ids, p.route_names
+select p.ids, p.statuses, p.dead, p.route_of, p.route_ids, p.route_names, p.route_dead
 from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p`
 
 // publishJob is a publication on its way, and what one transaction did with it.
@@ -54,7 +54,7 @@ func publishAll(jobs []*publishJob, wait bool) statement {
 		a      publishAnswer
 		routes routes
 	)
-	return oneRow(publishSQL, c.args(wait), &a.ids, &a.statuses, &a.dead, &routes.of, &routes.ids, &routes.names).then(func() error {
+	return oneRow(publishSQL, c.args(wait), &a.ids, &a.statuses, &a.dead, &routes.of, &routes.ids, &routes.names, &routes.dead).then(func() error {
 		n := len(c.requests)
 		if len(a.ids) != n || (a.statuses != nil && len(a.statuses) != n) || (a.dead != nil && len(a.dead) != n) {
 			return fmt.Errorf("publish %d messages: got %d ids", n, len(a.ids))
@@ -74,6 +74,7 @@ type routes struct {
 	of    []int // from 1; nil: every message
 	ids   []eventstore.ChannelID
 	names []string
+	dead  []bool // nil: none
 }
 
 // give adds the routes to the answer.
@@ -85,7 +86,7 @@ func (r routes) give(a *publishAnswer) error {
 	if r.of == nil {
 		to := make([]routed, len(r.ids))
 		for i, id := range r.ids {
-			to[i] = routed{id, r.names[i]}
+			to[i] = routed{id: id, name: r.names[i]}
 		}
 		for i := range a.routedTo {
 			a.routedTo[i] = to
@@ -96,7 +97,7 @@ func (r routes) give(a *publishAnswer) error {
 		if n < 1 || n > len(a.ids) {
 			return fmt.Errorf("publish %d messages: a copy of message %d", len(a.ids), n)
 		}
-		a.routedTo[n-1] = append(a.routedTo[n-1], routed{r.ids[i], r.names[i]})
+		a.routedTo[n-1] = append(a.routedTo[n-1], routed{r.ids[i], r.names[i], r.dead != nil && r.dead[i]})
 	}
 	return nil
 }

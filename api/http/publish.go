@@ -244,7 +244,7 @@ func (p *parcel) answer(result commands.PublishResult) (api.PublishResult, error
 		}
 		wire.Messages[at] = api.Published{
 			MessageID: m.MessageID, OriginMessageID: m.OriginMessageID, Duplicate: m.Duplicate,
-			DeadLettered: m.DeadLettered, RoutedTo: append(wire.Messages[at].RoutedTo, m.RoutedTo...),
+			DeadLettered: m.DeadLettered, DeadLetteredIn: m.DeadLetteredIn, RoutedTo: append(wire.Messages[at].RoutedTo, m.RoutedTo...),
 		}
 	}
 	if len(faults) == p.size && p.size > 0 {

@@ -150,6 +150,9 @@ func (f *publishFlags) publish(c *call, in io.Reader) error {
 			if len(m.RoutedTo) > 0 {
 				t.row("copied to " + strings.Join(m.RoutedTo, ", "))
 			}
+			if len(m.DeadLetteredIn) > 0 {
+				t.row("into the dead letters of " + strings.Join(m.DeadLetteredIn, ", "))
+			}
 		}
 	})
 }
