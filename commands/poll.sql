@@ -185,7 +185,9 @@ declare
                 order by r.first_id
                 limit 1
             ) f
-            join leat.events e on e.position = f.first_id
+            cross join lateral ( -- a copy has no event under its id: its own comes just after
+                select e.at from leat.events e where e.position >= f.first_id order by e.position limit 1
+            ) e
             order by e.at + k.rank * channel.priority_ageing
         ) k
         cross join lateral (

@@ -282,6 +282,21 @@ func TestF17Priorities(t *testing.T) {
 	}, patience, 10*time.Millisecond, "the low one starves")
 }
 
+// F17: copies age as well, and are found where they are the oldest of their priority.
+func TestF17CopiesAge(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("from", commands.Standard, commands.PolicyPatch{})
+	b.declare("aged", commands.Standard, commands.PolicyPatch{PriorityAgeing: new(10 * time.Millisecond)})
+	_, _, err := b.DeclareLink(ctx, "test", commands.LinkSpec{Source: "from", Target: "aged"})
+	require.NoError(t, err)
+	b.publish("from", commands.Message{Payload: []byte("low")}, commands.Message{Payload: []byte("low too")})
+	require.Eventually(t, func() bool {
+		b.publish("aged", commands.Message{Payload: []byte("high"), Priority: 9})
+		return payloads(b.poll(commands.PollRequest{Queue: "aged", Max: 1}))[0] == "low"
+	}, patience, 10*time.Millisecond, "a copy starves")
+}
+
 // While messages flow, and are given back out of order, nothing is forgotten by
 // the bounds of the scans.
 func TestPollBoundsForgetNothing(t *testing.T) {
