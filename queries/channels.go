@@ -115,7 +115,9 @@ select c.id,
 from leat.channels c
 left join leat.channels d on d.id = c.dead_letter_to
 left join counts n on n.channel_id = c.id
-left join leat.events e on e.position = n.oldest`
+left join lateral ( -- a copy has no event under its id: its own comes just after
+    select e.at from leat.events e where e.position >= n.oldest order by e.position limit 1
+) e on true`
 
 // Channels lists all channels by name.
 func (q *Queries) Channels(ctx context.Context) ([]ChannelStatus, error) {

@@ -45,6 +45,21 @@ func TestChannels(t *testing.T) {
 	}
 }
 
+// A copy has an age as well, though no event bears its id.
+func TestOldestReadyCopy(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("from", commands.ChannelSpec{Kind: commands.Exchange, Type: commands.Fanout})
+	b.declare("to", commands.ChannelSpec{})
+	_, _, err := b.broker.DeclareLink(t.Context(), "test", commands.LinkSpec{Source: "from", Target: "to"})
+	require.NoError(t, err)
+	b.publish("from", numbered(3)...)
+	to, err := b.Channel(t.Context(), "to")
+	require.NoError(t, err)
+	require.EqualValues(t, 3, to.Ready)
+	require.Positive(t, to.OldestReadyAge)
+}
+
 func TestMessagesByState(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
