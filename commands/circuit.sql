@@ -112,8 +112,41 @@ begin
 end
 $$;
 
+-- Locks what is dead of a key, and tells whether it got all; with wait it does. Who
+-- redrives or removes dead letters has no lane: a run that is only read may be gone, or
+-- in parts, when it is changed. The caller holds the lane and the append lock.
+create function leat.hold_dead(channel integer, key text, wait boolean) returns boolean
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    locked bigint;
+begin
+    loop
+        if wait then
+            perform from leat.queue_runs r
+            where r.channel_id = channel and r.routing_key = key and r.state = 3 and r.fifo
+            order by r.first_id
+            for update;
+        else
+            perform from leat.queue_runs r
+            where r.channel_id = channel and r.routing_key = key and r.state = 3 and r.fifo
+            for update skip locked;
+        end if;
+        get diagnostics locked = row_count;
+        -- Another look finds the parts that others have left meanwhile.
+        if locked = (
+            select count(*) from leat.queue_runs r
+            where r.channel_id = channel and r.routing_key = key and r.state = 3 and r.fifo)
+        then
+            return true;
+        elsif not wait then
+            return false;
+        end if;
+    end loop;
+end
+$$;
+
 -- The dead of a key wait again, before all that came after them; answers how
--- many. The caller holds the lane and the append lock.
+-- many. The caller holds the lane, the append lock and the dead.
 create function leat.revive_dead(channel integer, now_ timestamptz, actor text, key text, admitted bigint[]) returns bigint
 language plpgsql as $$ -- runs under its callers' settings
 declare
@@ -280,15 +313,13 @@ language plpgsql as $$ -- runs under its callers' settings
 declare
     circuit leat.circuits;
 begin
+    update leat.circuits c set admitted = leat.without(c.admitted, ids)
+    where c.channel_id = channel and c.state <> 'closed' and c.admitted && ids;
     for circuit in
-        update leat.circuits c
-        set admitted = leat.without(c.admitted, ids), changed_at = now_,
-            state = case when c.message_id = any (ids) and c.state = 'half_open' then 'open' else c.state end,
-            probe_at = case when c.message_id = any (ids) and c.state = 'half_open' then now_ else c.probe_at end
-        where c.channel_id = channel and c.state <> 'closed' and c.admitted && ids
+        update leat.circuits c set state = 'open', probe_at = now_, changed_at = now_
+        where c.channel_id = channel and c.state = 'half_open' and c.message_id = any (ids)
         returning c.*
     loop
-        continue when circuit.state <> 'open' or circuit.message_id <> all (ids);
         perform leat.fence();
         insert into leat.events (at, kind, channel_id, routing_key, actor, due_at, message_ids, data)
         values (now_, 'circuit.opened', channel, circuit.routing_key, actor, now_, array[circuit.message_id],
@@ -320,7 +351,7 @@ end
 $$;
 
 -- Closes a circuit and, if revive, recovers what is dead of its key; answers how
--- many. The caller holds the lane and the append lock.
+-- many. The caller holds the lane and the append lock and, if revive, the dead.
 create function leat.shut_circuit(circuit leat.circuits, now_ timestamptz, actor text, revive boolean, by text) returns bigint
 language plpgsql as $$ -- runs under its callers' settings
 declare
@@ -342,8 +373,9 @@ end
 $$;
 
 -- Lets the first dead message of a key through, to see whether it works now; with
--- none dead, the circuit can close. The caller holds the lane.
-create function leat.try_probe(circuit leat.circuits, now_ timestamptz) returns void
+-- none dead, the circuit can close. False: somebody has that message in hand. The
+-- caller holds the lane.
+create function leat.try_probe(circuit leat.circuits, now_ timestamptz) returns boolean
 language plpgsql as $$ -- runs under its callers' settings
 declare
     run record;
@@ -358,7 +390,13 @@ begin
         update leat.circuits c
         set state = 'closing', message_id = null, probe_at = null, changed_at = now_
         where c.channel_id = circuit.channel_id and c.routing_key = circuit.routing_key;
-        return;
+        return true;
+    end if;
+    perform from leat.queue_runs r
+    where r.ctid = run.tid and r.state = 3 and r.channel_id = run.channel_id and r.ids = run.ids
+    for update skip locked;
+    if not found then
+        return false;
     end if;
     id := run.first_id;
     if cardinality(run.ids) > 1 then
@@ -382,6 +420,7 @@ begin
     update leat.lanes l set head_id = least(l.head_id, id)
     where l.channel_id = circuit.channel_id and l.routing_key = circuit.routing_key;
     perform leat.free_lanes(now_, array[circuit.channel_id], array[circuit.routing_key], array[0]);
+    return true;
 end
 $$;
 
@@ -413,14 +452,16 @@ begin
         select c.* into circuit from leat.circuits c
         where c.channel_id = todo.channel_id and c.routing_key = todo.routing_key;
         if circuit.state = 'open' and circuit.probe_at <= now_ then
-            perform leat.try_probe(circuit, now_);
-            n := n + 1;
-            changed := changed || circuit.channel_id;
+            if leat.try_probe(circuit, now_) then
+                n := n + 1;
+                changed := changed || circuit.channel_id;
+            end if;
             select c.* into circuit from leat.circuits c
             where c.channel_id = todo.channel_id and c.routing_key = todo.routing_key;
         end if;
         if not coalesce(circuit.state = 'closing' or circuit.straggling, false)
             or not pg_try_advisory_xact_lock(1279607043, leat.append_lock(circuit.channel_id, circuit.routing_key))
+            or circuit.state = 'closing' and not leat.hold_dead(circuit.channel_id, circuit.routing_key, false)
         then
             -- A lane that was made for this is empty.
             perform leat.free_lanes(now_, array[todo.channel_id], array[todo.routing_key], array[0]);
@@ -516,6 +557,9 @@ begin
     changed := coalesce(circuit.state, 'closed') <> 'closed';
     messages := 0;
     if changed then
+        if recover then
+            perform leat.hold_dead(channel.id, close_circuit.routing_key, true);
+        end if;
         messages := leat.shut_circuit(circuit, now_, coalesce(actor, 'sql:' || session_user), coalesce(recover, false), 'hand');
         perform pg_notify('leat', channel.id::text);
     else

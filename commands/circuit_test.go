@@ -1,11 +1,13 @@
 package commands_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"leat/commands"
@@ -204,6 +206,94 @@ func TestG5ProbeGone(t *testing.T) {
 	b.verify()
 }
 
+// G1, G5: dead letters that somebody is about to redrive or to purge are not his and the
+// circuit's both: neither one that would be tried next, nor those that come with a
+// closing. Other keys do not wait for him.
+func TestG1G5DeadLettersInOtherHands(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 50*time.Millisecond, 1)
+	b.declare("to", commands.Standard, commands.PolicyPatch{})
+	var ids []eventstore.MessageID
+	for _, payload := range numbered(9) {
+		ids = append(ids, b.publish("f", keyed("k", payload)...)...)
+	}
+	b.publishTexts("f", "other", "1", "2")
+	held, err := b.pool.Begin(ctx)
+	require.NoError(t, err)
+	redrive := func(tx pgx.Tx, ids ...eventstore.MessageID) {
+		t.Helper()
+		res, err := b.RecoverTx(ctx, tx, commands.RecoverRequest{DeadLetters: commands.DeadLetters{Queue: "f", IDs: ids}, To: "to"})
+		require.NoError(t, err)
+		require.EqualValues(t, len(ids), res.Done)
+	}
+	again := func() pgx.Tx {
+		t.Helper()
+		require.NoError(t, held.Commit(ctx))
+		held, err = b.pool.Begin(ctx)
+		require.NoError(t, err)
+		return held
+	}
+
+	exec(t, b.pool, `update leat.channels set circuit_cool_down = '1 hour' where name = 'f'`)
+	b.reject(b.take("f", "k"))
+	redrive(held, ids[0])
+	exec(t, b.pool, `update leat.circuits set probe_at = clock_timestamp()`)
+	exec(t, b.pool, `update leat.channels set circuit_cool_down = '50 ms' where name = 'f'`)
+	b.reject(b.take("f", "other"))
+	b.ack("f", b.take("f", "other"))
+	require.Equal(t, string(b.take("f", "other").Payload), "2", "another key has closed")
+	redrive(again(), ids[8])
+
+	probe := b.take("f", "k")
+	require.Equal(t, ids[1], probe.MessageID)
+	redrive(held, ids[4], ids[6])
+	b.ack("f", probe)
+	exec(t, b.pool, `select leat.sweep(null)`)
+	require.Equal(t, []string{"k closing"}, b.circuit())
+	again()
+	b.waitCircuit()
+	require.Equal(t, []string{"2", "3", "5", "7"}, b.drain("f", "k", 4))
+	require.Equal(t, "in_flight:1", b.states("f"))
+	require.Equal(t, "ready:4", b.states("to"))
+	require.NoError(t, held.Rollback(ctx))
+	b.verify()
+}
+
+// G1, G5: what was recovered alone and left without an ack was no probe: a circuit that
+// was opened by hand goes on waiting for a hand, in the log too, and forgets it.
+func TestG1G5RecoveredAloneIsNoProbe(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 50*time.Millisecond, 1)
+	ids := b.publish("f", keyed("k", "1", "2", "3", "4")...)
+	_, err := b.OpenCircuit(ctx, commands.CircuitRequest{Queue: "f", RoutingKey: "k"})
+	require.NoError(t, err)
+	exec(t, b.pool, `select leat.recover('f', $1)`, ids[:2])
+	b.nack(commands.DiscardAction, b.take("f", "k"))
+	n, err := b.Purge(ctx, "f", "test")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	exec(t, b.pool, `select leat.recover('f', $1, ttl => '1 ms')`, ids[2:3])
+	b.waitStates("f", "dead:1")
+	b.verify()
+	require.Equal(t, []string{"open {}"}, texts(t, b.pool, `select state || ' ' || admitted::text from leat.circuits where probe_at is null`))
+	exec(t, b.pool, `select leat.lose_views()`)
+	exec(t, b.pool, `select leat.rebuild_views()`)
+	require.Equal(t, []string{"k open"}, b.circuit())
+	b.verify()
+}
+
+// G1, G5: so too where the message that opened the circuit left so.
+func TestG1G5CulpritDiscarded(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, time.Hour, 1)
+	ids := b.publish("f", keyed("k", "1", "2")...)
+	b.reject(b.take("f", "k"))
+	exec(t, b.pool, `select leat.recover('f', $1)`, ids[:1])
+	b.nack(commands.DiscardAction, b.take("f", "k"))
+	b.verify()
+	require.Equal(t, []string{"k open"}, b.circuit())
+}
+
 // G5: a threshold counts deaths of a key that no ack comes between.
 func TestG5Threshold(t *testing.T) {
 	t.Parallel()
@@ -320,6 +410,55 @@ func TestG5OldSnapshotPublishes(t *testing.T) {
 	require.NoError(t, old.Commit(ctx))
 	b.nothing()
 	b.waitStates("f", "dead:2")
+	b.verify()
+}
+
+// G4, G5: a snapshot from before the closing shows an open circuit, and who publishes
+// behind it would put his message out of its order. He is told to begin again.
+func TestG5OldSnapshotPublishesAfterItClosed(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 0, 1)
+	b.publishTexts("f", "k", "1")
+	b.reject(b.take("f", "k"))
+	for _, isolation := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		publish := func() error {
+			old, err := b.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: isolation})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, old.Rollback(ctx)) }()
+			_, err = old.Exec(ctx, `select 1 from leat.events limit 1`)
+			require.NoError(t, err)
+			if b.circuit() != nil {
+				b.shut("k", false)
+			}
+			_, err = old.Exec(ctx, `select leat.publish('f', 'late', 'k')`)
+			return err
+		}
+		err := publish()
+		failed, ok := errors.AsType[*pgconn.PgError](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, "40001", failed.Code)
+		require.NoError(t, publish())
+		b.publishTexts("f", "k", "next")
+		b.reject(b.take("f", "k"))
+	}
+	b.verify()
+}
+
+// G5: an old snapshot that is right about an open circuit may publish, and holds up
+// nobody who settles.
+func TestG5OldSnapshotOfAnOpenCircuit(t *testing.T) {
+	t.Parallel()
+	b := circuits(t, 0, 1)
+	ids := b.publish("f", keyed("k", "1", "2")...)
+	b.reject(b.take("f", "k"))
+	exec(t, b.pool, `select leat.recover('f', $1)`, ids[1:])
+	old, err := b.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(t, err)
+	_, err = old.Exec(ctx, `select leat.publish('f', '3', 'k')`)
+	require.NoError(t, err)
+	b.ack("f", b.take("f", "k"))
+	require.NoError(t, old.Commit(ctx))
+	require.Equal(t, "dead:2", b.states("f"))
 	b.verify()
 }
 

@@ -204,6 +204,7 @@ begin
             perform leat.bury(channel, now_, 'leat', 'expired', null, over.held);
         end if;
         if channel.mode = 'fifo' then
+            perform leat.lose_probes(channel.id, now_, 'leat', over.ids);
             perform leat.free_lanes_of(now_, over.held);
         end if;
         n := n + over.runs;
