@@ -148,13 +148,18 @@ begin
         return;
     end if;
 
-    perform pg_advisory_xact_lock_shared(1279607042, t.id)
-    from (select distinct u.id from unnest(routes.targets) u (id) order by 1) t;
+    -- Only tried: a deletion may have one of them, and wait for the queue that is held here.
+    if exists (
+        select from (select distinct u.id from unnest(routes.targets) u (id)) t
+        where not pg_try_advisory_xact_lock_shared(1279607042, t.id))
+    then
+        raise exception 'a channel that % leads to is about to be deleted', quote_literal(entry.name) using errcode = '55P03';
+    end if;
     if exists (
         select from unnest(routes.targets) u (id)
         where not exists (select from leat.channels c where c.id = u.id and c.deleted_at is null))
     then
-        raise exception 'a channel that % leads to is being deleted', quote_literal(entry.name) using errcode = 'LE002';
+        raise exception 'a channel that % leads to has been deleted', quote_literal(entry.name) using errcode = 'LE002';
     end if;
     fifos := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'fifo' and c.kind = 'queue'), '{}');
     held := array(select distinct p.n from unnest(routes.places) p (n) order by 1);

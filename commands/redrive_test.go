@@ -1,9 +1,12 @@
 package commands_test
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"leat/commands"
@@ -94,4 +97,82 @@ func TestRedriveFromSQL(t *testing.T) {
 		refusedSQL(t, b, code, sql)
 	}
 	b.verify()
+}
+
+// Who redrives into a channel that is about to be deleted is told to come again: the
+// deletion may wait for the queue that he holds.
+func TestRedriveIntoWhatIsAboutToBeDeleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("to", commands.Standard, commands.PolicyPatch{})
+	b.declare("f", commands.Standard, commands.PolicyPatch{})
+	_, _, err := b.DeclareLink(ctx, "test", commands.LinkSpec{Source: "f", Target: "to"})
+	require.NoError(t, err)
+	b.publish("f", commands.Message{Payload: []byte("1")})
+	b.nack(commands.DeadLetterAction, b.receive("f", 1)...)
+	deleted := b.deleteBehindAPublish("to", "to")
+	_, err = b.pool.Exec(ctx, `select leat.redrive_ids(c.id, array(select m.message_id from leat.dead_letters m), 'to', null, null)
+		from leat.channels c where c.name = 'f'`)
+	failed, ok := errors.AsType[*pgconn.PgError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, "55P03", failed.Code)
+	deleted()
+	require.Equal(t, "dead:1", b.states("f"))
+	b.verify()
+}
+
+// What dies in a queue that is about to be deleted, as is the channel of its dead
+// letters that leads back to it, is waited for by nobody who waits for it.
+func TestDeadLettersOfWhatIsAboutToBeDeleted(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, _, err := b.DeclareChannel(ctx, "test", commands.ChannelSpec{Name: "x", Kind: commands.Exchange, Type: commands.Fanout})
+	require.NoError(t, err)
+	b.declare("f", commands.Standard, commands.PolicyPatch{DeadLetterTo: new("x"), MaxDeliveries: new(1)})
+	b.declare("other", commands.Standard, commands.PolicyPatch{})
+	_, _, err = b.DeclareLink(ctx, "test", commands.LinkSpec{Source: "x", Target: "f"})
+	require.NoError(t, err)
+	b.publishTexts("f", "", "1", "2")
+	b.publishTexts("other", "", "1")
+	got := b.receive("f", 1)
+	b.poll(commands.PollRequest{Queue: "f", Max: 1, Lease: 100 * time.Millisecond})
+	b.poll(commands.PollRequest{Queue: "other", Max: 1, Lease: 200 * time.Millisecond})
+	deleted := b.deleteBehindAPublish("f", "f")
+	nacked := make(chan error, 1)
+	go func() {
+		res, err := b.Nack(ctx, commands.NackRequest{SettleRequest: settle("f", got...), Action: commands.DeadLetterAction})
+		if err == nil && len(res.Failed) != 1 {
+			err = fmt.Errorf("settled %d", res.Settled)
+		}
+		nacked <- err
+	}()
+	b.waitStates("other", "ready:1") // sweeps go on
+	deleted()
+	require.NoError(t, <-nacked)
+	b.verify()
+}
+
+// deleteBehindAPublish deletes a channel, which waits for an open publish; the answer
+// ends the one, and sees the other through.
+func (b broker) deleteBehindAPublish(name, channel string) func() {
+	b.t.Helper()
+	open, err := b.pool.Begin(ctx)
+	require.NoError(b.t, err)
+	_, err = open.Exec(ctx, `select leat.publish($1, 'open')`, channel)
+	require.NoError(b.t, err)
+	deleted := make(chan error, 1)
+	go func() {
+		_, err := b.pool.Exec(ctx, `select leat.delete_channel($1, true, 'test')`, name)
+		deleted <- err
+	}()
+	require.Eventually(b.t, func() bool {
+		return len(texts(b.t.(*testing.T), b.pool, `
+			select mode from pg_locks where locktype = 'advisory' and classid = 1279607042 and not granted and mode = 'ExclusiveLock'
+			and database = (select oid from pg_database where datname = current_database())`)) == 1
+	}, patience, 5*time.Millisecond)
+	return func() {
+		b.t.Helper()
+		require.NoError(b.t, open.Commit(ctx))
+		require.NoError(b.t, <-deleted)
+	}
 }

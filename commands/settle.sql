@@ -399,6 +399,10 @@ begin
     if not found then
         raise exception 'no queue with id %', queue using errcode = 'LE002';
     end if;
+    if channel.dead_letter_to is not null then
+        -- Before any run: who deletes a channel has this, and then waits for runs.
+        perform pg_advisory_xact_lock_shared(1279607042, channel.dead_letter_to);
+    end if;
     taken := array(select t from leat.take_out(now_, array(select queue from unnest(message_ids)), deliveries, message_ids) t);
     if taken <> '{}' then
         perform leat.fence();

@@ -86,6 +86,17 @@ begin
 end
 $$;
 
+-- The queues whose dead letters go to a channel that is about to be deleted: who does
+-- that may wait for their runs, and so nobody waits for him with one in hand. The others'
+-- channels stay until the end of the transaction.
+create function leat.shut_queues(queues integer[]) returns integer[]
+language sql volatile as $$ -- runs under its callers' settings
+    select coalesce(array_agg(c.id), '{}')
+    from (select distinct u.id from unnest(queues) u (id)) u
+    join leat.channels c on c.id = u.id
+    where c.dead_letter_to is not null and not pg_try_advisory_xact_lock_shared(1279607042, c.dead_letter_to)
+$$;
+
 -- Leases that are over count as an attempt and go the queue's retry way.
 create function leat.sweep_leases(now_ timestamptz, low timestamptz, page integer, out n integer, out changed integer[])
 language plpgsql set search_path = '' set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -93,7 +104,16 @@ declare
     over    record;
     channel leat.channels;
     ours    record; -- the lanes that are locked here
+    shut    integer[];
 begin
+    shut := leat.shut_queues(array(
+        select d.channel_id
+        from (
+            select r.channel_id from leat.queue_runs r
+            where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+            order by r.due_at
+            limit page
+        ) d));
     -- Lanes first, then their runs. A lane that somebody settles right now is left to the next sweep.
     select array_agg(d.channel_id) as channels, array_agg(d.routing_key) as keys into ours
     from (
@@ -101,6 +121,7 @@ begin
         from (
             select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
             where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+              and r.channel_id <> all (shut)
             order by r.due_at
             limit page
         ) d
@@ -119,6 +140,7 @@ begin
         with due as materialized (
             select r.ctid as tid, r.* from leat.queue_runs r
             where (r.state = 2 or (r.state = 1 and not r.fifo)) and r.state = 2 and r.due_at >= low and r.due_at <= now_
+              and r.channel_id <> all (shut)
               and (not r.fifo or (r.channel_id, r.routing_key) in (select u.c, u.k from unnest(ours.channels, ours.keys) u (c, k)))
             order by r.due_at
             limit page
@@ -154,13 +176,23 @@ declare
     over    record;
     channel leat.channels;
     ours    record; -- the lanes that are locked here
+    shut    integer[];
 begin
+    shut := leat.shut_queues(array(
+        select d.channel_id
+        from (
+            select r.channel_id from leat.queue_runs r
+            where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+            order by r.expires_at
+            limit page
+        ) d));
     select array_agg(d.channel_id) as channels, array_agg(d.routing_key) as keys into ours
     from (
         select distinct d.channel_id, d.routing_key
         from (
             select r.channel_id, r.routing_key, r.fifo from leat.queue_runs r
             where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+              and r.channel_id <> all (shut)
             order by r.expires_at
             limit page
         ) d
@@ -179,6 +211,7 @@ begin
         with due as materialized (
             select r.ctid as tid from leat.queue_runs r
             where r.expires_at is not null and r.state <= 1 and r.expires_at >= low and r.expires_at <= now_
+              and r.channel_id <> all (shut)
               and (not r.fifo or (r.channel_id, r.routing_key) in (select u.c, u.k from unnest(ours.channels, ours.keys) u (c, k)))
             order by r.expires_at
             limit page
