@@ -46,6 +46,9 @@ func familyTable(t *table, family api.Lineage) {
 		for _, e := range m.Events {
 			t.row(name, e.At, happened(m, e), where(m, e), orNone(e.Actor), eventReason(e))
 		}
+		if m.State == "deleted" && m.NextEvents == "" { // its channel's event does not name it
+			t.row(name, none, "gone with its channel", m.Channel, none, none)
+		}
 	}
 	for _, m := range family.Messages {
 		if m.NextEvents != "" {

@@ -11,6 +11,7 @@ import (
 
 	"leat/api"
 	"leat/eventstore"
+	"leat/migrations/dbtest"
 )
 
 // G6: a family reads as a tree, one event a line: when, what, where, who, why.
@@ -94,4 +95,16 @@ func TestAboutRanges(t *testing.T) {
 	e := api.Event{Channel: "q", Ranges: [][2]eventstore.MessageID{{1, 100}, {205, 300}}, Data: json.RawMessage(`{"reason":"circuit_open"}`)}
 	require.Equal(t, "q 1-100 205-300 (circuit_open)", about(e))
 	require.Equal(t, "q", about(api.Event{Channel: "q", Data: json.RawMessage(`{"cause":"link","to":[1,2]}`)}))
+}
+
+// G6: the end of a message that was deleted with its channel is told too.
+func TestG6TraceOfADeletedChannel(t *testing.T) {
+	t.Parallel()
+	_, database := dbtest.NewURL(t)
+	broker := serveProcess(t, "--database-url", database, "--durable-views")
+	broker.leat("channel", "declare", "orders")
+	id := value[api.PublishResult](broker, "publish", "orders", "1").Messages[0].MessageID.String()
+	require.NotContains(t, broker.leat("trace", id), "gone")
+	broker.leat("channel", "delete", "orders", "--force")
+	require.Contains(t, broker.leat("trace", id), "gone with its channel")
 }
