@@ -513,10 +513,13 @@ declare
     channel leat.channels := leat.circuit_queue(queue, open_circuit.routing_key);
     now_    timestamptz;
 begin
-    insert into leat.lanes as l (channel_id, routing_key, head_id, state)
-    values (channel.id, open_circuit.routing_key, 9223372036854775807, 0)
-    on conflict on constraint lanes_pkey do nothing;
-    perform from leat.lanes l where l.channel_id = channel.id and l.routing_key = open_circuit.routing_key for update;
+    loop
+        insert into leat.lanes as l (channel_id, routing_key, head_id, state)
+        values (channel.id, open_circuit.routing_key, 9223372036854775807, 0)
+        on conflict on constraint lanes_pkey do nothing;
+        perform from leat.lanes l where l.channel_id = channel.id and l.routing_key = open_circuit.routing_key for update;
+        exit when found; -- else it was empty, and somebody who had it has taken it away
+    end loop;
     now_ := clock_timestamp();
     changed := not exists (
         select from leat.circuits c

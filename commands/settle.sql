@@ -142,8 +142,9 @@ begin
         perform set_config('lock_timeout', '100ms', true);
     end if;
     if fifo then
-        -- The views in the order of leat.lose_views(), which would deadlock otherwise.
-        perform from leat.views_alive;
+        -- The views in the order of leat.lose_views(), which would deadlock otherwise. And
+        -- not those that come back after the lanes have been looked for.
+        perform leat.need_views();
         perform leat.lock_lanes(deliveries, message_ids);
     end if;
 
