@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -72,4 +73,30 @@ func TestG3NoReceiptTwiceAfterCrash(t *testing.T) {
 		require.Greater(t, d.Receipt.Delivery, last)
 	}
 	b.verify()
+}
+
+// G1: messages of a standard queue that come while others are placed are placed as such.
+func TestG1PlacedWhileOthersCome(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	exec(t, b.pool, `select leat.lose_views()`)
+	b.publishTexts("q", "k", "1")
+	late, err := b.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = late.Exec(ctx, `select leat.publish('q', '2', 'k')`)
+	require.NoError(t, err)
+	first, err := b.pool.Begin(ctx)
+	require.NoError(t, err)
+	exec(t, b.pool, `insert into leat.views_alive default values on conflict do nothing`)
+	_, err = first.Exec(ctx, `select from leat.unplaced for update`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // a sweep, or this, waits for the first
+		go func() { _, _ = b.pool.Exec(ctx, `select leat.place_unplaced()`) }()
+		return len(texts(t, b.pool, `select 'x' from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`)) > 0
+	}, patience, 50*time.Millisecond)
+	require.NoError(t, late.Commit(ctx))
+	require.NoError(t, first.Rollback(ctx))
+	require.Equal(t, []string{"1", "2"}, payloads(b.receive("q", 2)))
+	require.Empty(t, texts(t, b.pool, `select l::text from leat.lanes l`))
 }

@@ -180,6 +180,7 @@ begin
         select u.ctid as tid, u.*, c.id is not null as alive
         from leat.unplaced u
         left join leat.channels c on c.id = u.channel_id and c.deleted_at is null
+        where u.fifo -- others may have come since the statement above
         order by u.first_id
         for update of u
     loop
