@@ -193,7 +193,8 @@ begin
     end if;
     select range_agg(int8range(dead.ids[h.n], dead.ids[h.n], '[]')) into gone from unnest(held) h (n);
 
-    delete from leat.queue_runs r where r.ctid = any (leat.split_runs(tids, gone));
+    tids := leat.split_runs(tids, gone); -- once: in the condition it would run for each row
+    delete from leat.queue_runs r where r.ctid = any (tids);
     perform leat.append_many(now_, 'message.recovered', channel.id, actor, gone, null, jsonb_build_object('to', entry.name));
     perform leat.copy_messages(
         fifos is null or not exists (select from leat.unplaced u where u.channel_id = any (fifos)),

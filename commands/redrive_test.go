@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -175,4 +176,32 @@ func (b broker) deleteBehindAPublish(name, channel string) func() {
 		require.NoError(b.t, open.Commit(ctx))
 		require.NoError(b.t, <-deleted)
 	}
+}
+
+// What a redrive costs does not grow with the square of the runs: they are split
+// once, not once for each row that the deletion looks at.
+func TestRedriveSplitsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.FIFO, commands.PolicyPatch{})
+	b.withoutCircuit()
+	b.declare("to", commands.Standard, commands.PolicyPatch{})
+	for _, key := range numbered(5) {
+		b.bury("q", key, "1", "2")
+	}
+	require.NoError(t, pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `set local track_functions = 'all'`); err != nil {
+			return err
+		}
+		req := everything()
+		req.To = "to"
+		res, err := b.RecoverTx(ctx, tx, req)
+		require.NoError(t, err)
+		require.EqualValues(t, 10, res.Done)
+		var calls int64
+		err = tx.QueryRow(ctx, `select calls from pg_stat_xact_user_functions where schemaname = 'leat' and funcname = 'split_runs'`).Scan(&calls)
+		require.LessOrEqual(t, calls, int64(2))
+		return err
+	}))
+	b.verify()
 }
