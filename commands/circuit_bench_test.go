@@ -19,6 +19,7 @@ func BenchmarkG5MillionOfAKey(b *testing.B) {
 			for range b.N {
 				x.fillKey(b, 1_000_000, gap)
 				first := x.receive("f", 1)
+				whole := x.costs(b)
 				start := time.Now()
 				_, err := x.Nack(ctx, commands.NackRequest{SettleRequest: settle("f", first...), Action: commands.DeadLetterAction})
 				opened := time.Since(start)
@@ -28,6 +29,7 @@ func BenchmarkG5MillionOfAKey(b *testing.B) {
 				res, err := x.CloseCircuit(ctx, commands.CircuitRequest{Queue: "f", RoutingKey: "k"}, true)
 				require.NoError(b, err)
 				require.EqualValues(b, 1_000_000, res.Messages)
+				b.ReportMetric((x.costs(b).cpu - whole.cpu).Seconds(), "server-s/both")
 				b.ReportMetric(opened.Seconds(), "s/open")
 				b.ReportMetric(time.Since(start).Seconds(), "s/close")
 				b.ReportMetric(float64(x.costs(b).wal-before.wal)/10_000, "WAL-B/100-closed")

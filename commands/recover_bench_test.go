@@ -32,6 +32,49 @@ func BenchmarkRecoverFIFO(b *testing.B) { benchRecover(b, commands.FIFO, 10) }
 
 func BenchmarkRecoverOneFIFOKey(b *testing.B) { benchRecover(b, commands.FIFO, 1) }
 
+// Dead letters that died one by one, with others between them: a run each.
+func BenchmarkRecoverScattered(b *testing.B) {
+	for mode, keys := range map[string]int{commands.Standard: 1, commands.FIFO: 1000} {
+		b.Run(mode, func(b *testing.B) {
+			x := newBench(b)
+			x.declare("q", mode, commands.PolicyPatch{})
+			for range b.N {
+				x.scatter(b, manyDead, keys)
+				before := x.costs(b)
+				res, err := x.Recover(ctx, everything())
+				require.NoError(b, err)
+				require.EqualValues(b, manyDead, res.Done)
+				after := x.costs(b)
+				b.ReportMetric(after.at.Sub(before.at).Seconds(), "s/recovery")
+				b.ReportMetric((after.cpu - before.cpu).Seconds(), "server-s/recovery")
+				b.ReportMetric(float64(after.wal-before.wal)*100/manyDead, "WAL-B/100")
+			}
+		})
+	}
+}
+
+// scatter adds n dead letters of so many keys to q, a run each.
+func (x *bench) scatter(b *testing.B, n, keys int) {
+	b.Helper()
+	_, err := x.pool.Exec(ctx, `truncate leat.queue_runs, leat.lanes`)
+	require.NoError(b, err)
+	_, err = x.pool.Exec(ctx, `
+		with runs as (
+			insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, ids, reason, died_at)
+			select c.id, c.mode = 'fifo', p.id, 3, 9, (n % $2)::text, array[p.id], 'rejected', clock_timestamp()
+			from leat.channels c, leat.position_seq s, generate_series(1, $1) n, lateral (select s.last_value + 2 * n) p (id)
+			where c.name = 'q'
+			returning first_id, channel_id, routing_key
+		)
+		insert into leat.events (position, kind, channel_id, routing_key, payload)
+		select r.first_id, 'message.published', r.channel_id, r.routing_key, '' from runs r`, n, keys)
+	require.NoError(b, err)
+	_, err = x.pool.Exec(ctx, `select setval('leat.position_seq', s.last_value + 2 * $1) from leat.position_seq s`, n)
+	require.NoError(b, err)
+	_, err = x.pool.Exec(ctx, `vacuum analyze leat.queue_runs`)
+	require.NoError(b, err)
+}
+
 // Recovers a million messages for each iteration.
 func benchRecover(b *testing.B, mode string, keys int) {
 	b.Helper()
