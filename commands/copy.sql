@@ -116,9 +116,9 @@ begin
 
     insert into leat.queue_runs (channel_id, fifo, first_id, state, rank, routing_key, ids, origins)
     select targets[t], targets[t] = any (coalesce(fifos, '{}')), ids[(t - 1) * size + n], 0, 9, keys[t],
-        ids[(t - 1) * size + n:least((t - 1) * size + n + 199, t * size)], parents[n:n + 199]
+        ids[(t - 1) * size + n:least((t - 1) * size + n + 99, t * size)], parents[n:n + 99]
     from generate_subscripts(targets, 1) t
-    cross join generate_series(1, size, 200) n;
+    cross join generate_series(1, size, 100) n; -- as in leat.group_runs
     if fifos is not null then
         insert into leat.lanes (channel_id, routing_key, head_id, state)
         select targets[t], keys[t], ids[(t - 1) * size + 1], 0

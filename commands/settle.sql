@@ -108,7 +108,7 @@ begin
         h.headers, put_back.delivery, case when put_back.state = 2 then h.owner end, put_back.reason, put_back.died_at
     from unnest(held) with ordinality h
     group by h.rank, h.routing_key, h.deliveries, case when put_back.state < 3 then h.expires_at end,
-        case when put_back.state = 2 then h.owner end, h.headers, case when put_back.fifo then h.ordinality else (h.ordinality - 1) / 200 end;
+        case when put_back.state = 2 then h.owner end, h.headers, case when put_back.fifo then h.ordinality else (h.ordinality - 1) / case when h.origin is null then 200 else 100 end end;
 end
 $$;
 

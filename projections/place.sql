@@ -15,7 +15,7 @@ end
 $$;
 
 -- Messages enter the queue views: one run per key, priority, due time, expiry, death
--- and headers, of at most 200 ids (an array beyond about 250 would be TOASTed).
+-- and headers, of at most 200 ids, or 100 of copies (a row beyond 2 kB would be TOASTed).
 -- Arrays that no message uses are null. origins and overlays are those of copies;
 -- deaths are the events that say why a message is dead. What has a status but 0 does
 -- not enter. Without alive they go where they wait for the views.
@@ -136,7 +136,7 @@ begin
         select u.id, u.channel, u.key, 9 - coalesce(u.priority, 0) as rank,
             case when coalesce(u.due_at, now_ + u.delay) > now_ then coalesce(u.due_at, now_ + u.delay) end as due,
             coalesce(u.expires_at, now_ + u.ttl) as expires,
-            (u.n - 1) / 200 as chunk, u.island, u.origin, u.overlay, u.death
+            (u.n - 1) / case when origins is null then 200 else 100 end as chunk, u.island, u.origin, u.overlay, u.death
         from (
             select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(priorities) as priority,
                 unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,

@@ -21,10 +21,10 @@ begin
         -- An island begins wherever something differs from the message before it in
         -- its key: runs of a key never overlap.
         select f.*, row_number() over w as n,
-            (f.state, f.deliveries, f.delivery, f.due_at, f.expires_at, f.owner, f.reason, f.died_at, f.headers)
+            (f.state, f.deliveries, f.delivery, f.due_at, f.expires_at, f.owner, f.reason, f.died_at, f.headers, f.origin is null)
                 is distinct from (lag(f.state) over w, lag(f.deliveries) over w, lag(f.delivery) over w, lag(f.due_at) over w,
                     lag(f.expires_at) over w, lag(f.owner) over w, lag(f.reason) over w, lag(f.died_at) over w,
-                    lag(f.headers) over w) as begins
+                    lag(f.headers) over w, lag(f.origin) over w is null) as begins
         from leat.fold(count => true) f
         window w as (partition by f.channel_id, f.routing_key, f.rank order by f.id)
     ), numbered as (
@@ -43,7 +43,8 @@ begin
             case when bool_or(n.origin is not null) then array_agg(coalesce(n.origin, n.id) order by n.id) end,
             (array_agg(n.headers))[1]
         from numbered n
-        group by n.channel_id, n.routing_key, n.rank, n.island, (n.n - n.island) / 200
+        group by n.channel_id, n.routing_key, n.rank, n.island,
+            (n.n - n.island) / case when n.origin is null then 200 else 100 end
         returning cardinality(ids) as size
     )
     select coalesce(sum(f.size), 0) into held from filled f;
