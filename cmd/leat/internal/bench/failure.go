@@ -24,6 +24,11 @@ func (l *lab) failureWorks() []work {
 	}
 }
 
+// vacuumLogSQL does what autovacuum would do in the middle of a short sample, with
+// more WAL than that has itself.
+const vacuumLogSQL = `-- bench.vacuumLog
+vacuum leat.events`
+
 // failKey opens a circuit under one clock, and recovers what died under the other.
 func (l *lab) failKey(ctx context.Context, opening, recovery *clock, messages int) (tally, error) {
 	broker := l.main.node.Commands
@@ -39,6 +44,9 @@ func (l *lab) failKey(ctx context.Context, opening, recovery *clock, messages in
 		return tally{}, err
 	}
 
+	if _, err := l.main.node.Pool.Exec(ctx, vacuumLogSQL); err != nil {
+		return tally{}, fmt.Errorf("vacuum log: %w", err)
+	}
 	circuit := commands.CircuitRequest{Queue: queue, RoutingKey: key, Actor: actor}
 	if err := opening.start(ctx); err != nil {
 		return tally{}, err
