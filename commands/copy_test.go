@@ -225,3 +225,23 @@ func TestG5CopiesIntoAnOpenCircuit(t *testing.T) {
 	}
 	b.verify()
 }
+
+// A link is not deleted under an open publish that went along it: its target, if that
+// is deleted next, would get a copy that nobody knows of.
+func TestDeleteALinkBehindAPublish(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, _, err := b.DeclareChannel(ctx, "test", commands.ChannelSpec{Name: "x", Kind: commands.Exchange, Type: commands.Fanout})
+	require.NoError(t, err)
+	b.declare("q", commands.FIFO, commands.PolicyPatch{})
+	_, _, err = b.DeclareLink(ctx, "test", commands.LinkSpec{Source: "x", Target: "q"})
+	require.NoError(t, err)
+	open := begin(t, b.pool, `select leat.publish('x', '1')`)
+	_, err = b.pool.Exec(ctx, `select leat.delete_link(l.id) from leat.links l`)
+	require.ErrorContains(t, err, "55P03")
+	require.NoError(t, open.Commit(ctx))
+	_, err = b.pool.Exec(ctx, `select leat.delete_link(l.id) from leat.links l`)
+	require.NoError(t, err)
+	require.NoError(t, b.DeleteChannel(ctx, "me", "q", true))
+	b.verify()
+}

@@ -311,9 +311,16 @@ $$;
 
 create function leat.delete_link(id integer, actor text default 'sql:' || session_user) returns void
 language plpgsql set search_path = '' set enable_seqscan = off as $$
+declare
+    link leat.links;
 begin
     perform leat.lock_topology();
-    perform leat.drop_link(leat.live_link(id), actor);
+    link := leat.live_link(id);
+    -- Waits for open publishes that may have gone along it: without the link, who
+    -- deletes the target would not know of them (leat.delete_channel).
+    perform pg_advisory_xact_lock(1279607042, w.channel_id)
+    from (select w.channel_id from leat.walk_links(link.source_id, true) w order by 1) w;
+    perform leat.drop_link(link, actor);
 end
 $$;
 
