@@ -72,9 +72,11 @@ func TestFunctionsInUseAreKept(t *testing.T) {
 func TestFunctionsOfExtensionsAreKept(t *testing.T) {
 	t.Parallel()
 	pool := setup(t, "")
-	if _, err := pool.Exec(t.Context(), "create extension fuzzystrmatch schema leat"); err != nil {
+	if text(t, pool, "select count(*)::text from pg_available_extensions where name = 'fuzzystrmatch'") == "0" {
 		t.Skip("no contrib extensions installed")
 	}
+	_, err := pool.Exec(t.Context(), "create extension fuzzystrmatch schema leat")
+	require.NoError(t, err)
 	replace(t, pool, "-- changed")
 	require.Equal(t, "1", text(t, pool, "select leat.levenshtein('eau', 'peau')::text"))
 }
