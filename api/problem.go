@@ -27,6 +27,7 @@ type Problem struct { //nolint:errname // the body of an answer first, by the st
 	Instance  string          `json:"instance,omitempty" doc:"the path that was called"`
 	Code      eventstore.Code `json:"code" doc:"for programs"`
 	RequestID string          `json:"requestId,omitempty" doc:"finds the request in the broker's log"`
+	Resume    *StreamPosition `json:"resume,omitempty" doc:"of a stream: where reading, or committing, can go on"`
 	Errors    []ProblemItem   `json:"errors,omitempty" nullable:"false" doc:"the bad fields and items, where there are such"`
 }
 
@@ -76,6 +77,13 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.MessageNotDead:      {http.StatusConflict, "The message is not a dead letter"},
 	eventstore.Unroutable:          {http.StatusUnprocessableEntity, "No link leads the message anywhere"},
 	eventstore.DedupConflict:       {http.StatusConflict, "The dedupId was used for other content"},
+	eventstore.EpochChanged:        {http.StatusConflict, "The stream is another one than before"},
+	eventstore.OffsetGone:          {http.StatusGone, "The offset is below what the stream keeps"},
+	eventstore.OffsetAhead:         {http.StatusConflict, "The offset is beyond the end of the stream"},
+	eventstore.PointNotFound:       {http.StatusNotFound, "There is no such replication point"},
+	eventstore.PointConflict:       {http.StatusConflict, "The replication point exists with other settings"},
+	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},
+	eventstore.CommitBehind:        {http.StatusConflict, "The replication point is further on"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},
 	eventstore.Busy:                {http.StatusServiceUnavailable, "Something else holds what this needs"},

@@ -50,7 +50,7 @@ create function leat.default_channel() returns leat.channels
 language sql stable set search_path = '' as $$
     select row(null, null, 'queue', 'standard', interval '30 s', 5, 'exponential', interval '1 s', interval '30 s', 0.2,
         '{}', false, interval '10 min', interval '0', null, null, null, null, interval '0', true, interval '0', 1,
-        false)::leat.channels
+        false, interval '0', 0, 0)::leat.channels
 $$;
 
 -- What the log says of a channel: all that was declared.

@@ -33,6 +33,13 @@ const (
 	MessageNotDead      Code = "message_not_dead"     // it is no dead letter, or no longer one
 	Unroutable          Code = "unroutable"           // no link leads the message anywhere
 	DedupConflict       Code = "dedup_conflict"       // the dedupId was used for other content
+	EpochChanged        Code = "epoch_changed"        // the stream was deleted and declared again: its offsets are others
+	OffsetGone          Code = "offset_gone"          // trimmed by the stream's retention
+	OffsetAhead         Code = "offset_ahead"         // beyond the end of the stream
+	PointNotFound       Code = "point_not_found"      //
+	PointConflict       Code = "point_conflict"       // exists with other settings
+	PointTaken          Code = "point_taken"          // another consumer reads with the point now
+	CommitBehind        Code = "commit_behind"        // the point is further on already: only a reset moves it back
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
 	Busy                Code = "busy"                 // somebody's long transaction holds what is needed
@@ -51,7 +58,8 @@ var codes = []Code{
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
-	DedupConflict, ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
+	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PointNotFound, PointConflict, PointTaken, CommitBehind,
+	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,
 }
@@ -68,7 +76,10 @@ type Error struct {
 	Index      int           // of the bad item in the request, -1 when none
 	Errors     []Error       // when several items are bad: all of them, the first one included
 	RetryAfter time.Duration // greater than 0: the same call may succeed later
-	Cause      error         // what came from below, for logs; not for clients
+	// Resume is where reading a stream, or committing, can go on: of EpochChanged,
+	// OffsetGone, OffsetAhead and CommitBehind.
+	Resume *StreamPosition
+	Cause  error // what came from below, for logs; not for clients
 }
 
 // Error is the message, after the item it is about.

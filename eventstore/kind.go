@@ -33,6 +33,11 @@ const (
 	LinkDeclared        Kind = "link.declared"
 	LinkAltered         Kind = "link.altered"
 	LinkDeleted         Kind = "link.deleted"
+	StreamTrimmed       Kind = "stream.trimmed"  // its retention: it now begins at the offset in Data
+	PointCreated        Kind = "point.created"   // a replication point
+	PointCommitted      Kind = "point.committed" // everything below the offset in Data was processed
+	PointReset          Kind = "point.reset"     // moved, back or ahead
+	PointDeleted        Kind = "point.deleted"
 )
 
 var kinds = []Kind{
@@ -43,6 +48,7 @@ var kinds = []Kind{
 	MessageRouted, MessageCopied, MessageRecovered,
 	CircuitOpened, CircuitHalfOpened, CircuitClosed,
 	LinkDeclared, LinkAltered, LinkDeleted,
+	StreamTrimmed, PointCreated, PointCommitted, PointReset, PointDeleted,
 }
 
 // Kinds lists all kinds that this version writes.

@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"leat/eventstore"
+)
+
+// Streams is what the API needs of the streams: who subscribes, and with which
+// replication points.
+type Streams interface {
+	// Subscribe begins at once. The error is an *eventstore.Error where the request
+	// cannot be served as it is.
+	Subscribe(ctx context.Context, request eventstore.SubscribeRequest) (Subscription, error)
+	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
+	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
+	// DeclarePoint makes a point, or finds that it exists; partitions 0 is any, and 1
+	// for a new one.
+	DeclarePoint(ctx context.Context, actor, stream, point string, partitions int, start eventstore.Start) (p eventstore.Point, created bool, err error)
+	// CommitPoint says that everything up to and with the position was processed, in
+	// all partitions.
+	CommitPoint(ctx context.Context, actor, stream, point string, last eventstore.StreamPosition) (eventstore.Point, error)
+	ResetPoint(ctx context.Context, actor, stream, point string, start eventstore.Start) (eventstore.Point, error)
+	DeletePoint(ctx context.Context, actor, stream, point string) error
+}
+
+// Subscription is a consumer's way through a stream. Next has one caller at a
+// time; the other methods may be called beside it.
+type Subscription interface {
+	// Subscribed says where it began.
+	Subscribed() eventstore.Subscribed
+	// Next waits for messages that the window has room for. It answers a batch
+	// without messages as a sign of life after idle at the latest, which is its
+	// chance to say how far Next got past messages that were filtered out. An
+	// *eventstore.Error ends the subscription, and says why; a database that is away
+	// does not: it waits.
+	Next(ctx context.Context, idle time.Duration) (eventstore.StreamBatch, error)
+	// Ack says that everything delivered so far, up to and with the message of this
+	// offset, needs no room in the window any more.
+	Ack(offset eventstore.Offset) error
+	// Commit is Ack, and moves the replication point durably.
+	Commit(ctx context.Context, last eventstore.StreamPosition) error
+	// Close gives the point up. It may be called at any time, and again.
+	Close()
+}
+
+// StreamPosition is a place in a stream.
+type StreamPosition struct {
+	Epoch  eventstore.Position `json:"epoch" doc:"of the stream: one that was deleted and declared again has another"`
+	Offset eventstore.Offset   `json:"offset"`
+}
+
+// StreamMessage is a message of a stream.
+type StreamMessage struct {
+	Offset          eventstore.Offset    `json:"offset" doc:"gapless, from 0, in the order of the commits"`
+	MessageID       eventstore.MessageID `json:"messageId"`
+	OriginMessageID eventstore.MessageID `json:"originMessageId"`
+	RoutingKey      string               `json:"routingKey"`
+	Content
+	PublishedAt time.Time `json:"publishedAt" doc:"of a copy: when it was copied"`
+}
+
+// StreamPage is a page of a stream.
+type StreamPage struct {
+	Stream   string              `json:"stream"`
+	Epoch    eventstore.Position `json:"epoch"`
+	First    eventstore.Offset   `json:"first" doc:"the first offset that the stream keeps"`
+	End      eventstore.Offset   `json:"end" doc:"that the next message will get"`
+	Messages []StreamMessage     `json:"messages" nullable:"false"`
+	Next     eventstore.Offset   `json:"next" doc:"from of the next page; end when there is no more for now"`
+}
+
+// Point is a replication point: a named, durable place of a consumer in a stream.
+type Point struct {
+	Stream     string              `json:"stream"`
+	Point      string              `json:"point"`
+	Epoch      eventstore.Position `json:"epoch"`
+	Offset     *eventstore.Offset  `json:"offset,omitempty" doc:"the last one that was committed; absent while nothing was"`
+	Next       eventstore.Offset   `json:"next" doc:"where a subscriber resumes; of a group, the least of its partitions"`
+	End        eventstore.Offset   `json:"end" doc:"that the stream's next message will get"`
+	Lag        int64               `json:"lag" doc:"messages that were not committed"`
+	Age        Duration            `json:"age" doc:"of the oldest message that was not committed; 0s if there is none"`
+	CreatedAt  time.Time           `json:"createdAt"`
+	Partitions []PointPartition    `json:"partitions,omitempty" nullable:"false" doc:"of a group"`
+	Members    []PointMember       `json:"members" nullable:"false" doc:"who reads with it now"`
+}
+
+// PointPartition is the place of a group in one partition.
+type PointPartition struct {
+	Partition   int               `json:"partition"`
+	Next        eventstore.Offset `json:"next"`
+	CommittedAt time.Time         `json:"committedAt"`
+	Member      string            `json:"member,omitempty" doc:"who reads it now"`
+}
+
+// PointMember is a consumer that is connected.
+type PointMember struct {
+	Member string `json:"member"`
+	Broker string `json:"broker" doc:"the id of the broker that it is connected to, as in the status"`
+}
+
+// PointPage answers the points of a stream.
+type PointPage struct {
+	Points []Point `json:"points" nullable:"false"`
+}
+
+// PointSpec declares or resets a point.
+type PointSpec struct {
+	From       string              `json:"from,omitempty" doc:"earliest, latest (the default), an offset, or a time (RFC 3339)"`
+	Epoch      eventstore.Position `json:"epoch,omitempty" doc:"of the offset, to be refused if the stream is another one"`
+	Partitions int                 `json:"partitions,omitempty" minimum:"1" maximum:"64" doc:"more than 1: a group shares the stream; declaration only"`
+}
+
+// PointCommit moves a point.
+type PointCommit struct {
+	Epoch  eventstore.Position `json:"epoch"`
+	Offset eventstore.Offset   `json:"offset" doc:"the last one that was processed"`
+}
