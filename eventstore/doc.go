@@ -43,6 +43,6 @@
 // change the queue views in the same transaction. Who reads the log brings a
 // statement of its own and stops at SettledPosition.
 //
-// Reading order: event.go, kind.go, position.go, receipt.go, errors.go,
-// sqlstate.go, append.sql, store.go, partitions.go.
+// Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
+// pattern.go, errors.go, sqlstate.go, append.sql, store.go, partitions.go.
 package eventstore
