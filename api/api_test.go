@@ -128,7 +128,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	for _, code := range eventstore.Codes() {
 		require.Contains(t, api.Codes(), code)
 	}
-	require.Len(t, api.Codes(), len(eventstore.Codes())+2, "and what only HTTP needs")
+	require.Len(t, api.Codes(), len(eventstore.Codes())+3, "and what only HTTP needs")
 }
 
 func TestDuration(t *testing.T) {

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"mime"
 	"strings"
@@ -58,6 +57,3 @@ func embeddable(payload []byte) bool {
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
-
-// oneLine says whether the value can be part of a line of NDJSON as it is.
-func oneLine(value []byte) bool { return !bytes.ContainsAny(value, "\r\n") }

@@ -11,6 +11,7 @@ import (
 // Codes that only HTTP needs.
 const (
 	UnsupportedMediaType eventstore.Code = "unsupported_media_type" // of a request body
+	NotAcceptable        eventstore.Code = "not_acceptable"         // none of what Accept asks for is served
 	CrossOrigin          eventstore.Code = "cross_origin"           // a page of another site called
 )
 
@@ -95,6 +96,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.AlreadySettled:      {http.StatusConflict, "The message was settled in another way"},
 	eventstore.ReceiptUnknown:      {http.StatusNotFound, "The queue never gave out this receipt"},
 	UnsupportedMediaType:           {http.StatusUnsupportedMediaType, "The content type is not served"},
+	NotAcceptable:                  {http.StatusNotAcceptable, "No such content type is served here"},
 	CrossOrigin:                    {http.StatusForbidden, "Pages of other sites may not call"},
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"leat/api"
-	"leat/api/http/internal/strict"
+	"leat/api/internal/strict"
 	"leat/eventstore"
 )
 

@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"leat/api"
-	"leat/api/http/internal/strict"
+	"leat/api/internal/strict"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/queries"

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
-	"time"
 
 	"leat/api"
 	"leat/eventstore"
@@ -23,7 +21,7 @@ func (s *server) refuse(c *call, err error) {
 		s.Logger.WarnContext(c.ctx(), "answer broke off", "request", requestID(c.r), "error", err)
 		panic(http.ErrAbortHandler)
 	}
-	p, retryAfter := problemOf(err)
+	p, retryAfter := api.ProblemOf(err)
 	p.Instance = c.r.URL.EscapedPath()
 	p.RequestID = requestID(c.r)
 	if p.Status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
@@ -47,55 +45,4 @@ func withCause(err error) error {
 		return fmt.Errorf("%w (%w)", err, e.Cause)
 	}
 	return err
-}
-
-// problemOf says how an error looks from outside.
-func problemOf(err error) (*api.Problem, time.Duration) {
-	if errors.Is(err, context.Canceled) {
-		// The client went, and will not read this, or the broker goes.
-		return api.NewProblem(eventstore.ShuttingDown, "The request was cut short; try again."), 0
-	}
-	e, ok := errors.AsType[*eventstore.Error](eventstore.FromPg(err))
-	if !ok {
-		return api.NewProblem(eventstore.Internal, "The broker failed; its log tells why."), 0
-	}
-	p := api.NewProblem(e.Code, sentence(e))
-	switch {
-	case len(e.Errors) > 0:
-		for i := range e.Errors {
-			p.Errors = append(p.Errors, itemOf(&e.Errors[i]))
-		}
-	case e.Index >= 0 || e.Field != "":
-		p.Errors = []api.ProblemItem{itemOf(e)}
-	}
-	return p, e.RetryAfter
-}
-
-func itemOf(e *eventstore.Error) api.ProblemItem {
-	item := api.ProblemItem{Field: e.Field, Code: e.Code, Detail: e.Message}
-	if e.Index >= 0 {
-		item.Index = &e.Index
-	}
-	return item
-}
-
-// whole are the codes whose messages are sentences, also when they name a field.
-var whole = []eventstore.Code{
-	eventstore.ChannelConflict, eventstore.ChannelNotFound, eventstore.LinkConflict, eventstore.LinkCycle,
-	eventstore.OrderLost, eventstore.ReceiptMalformed,
-}
-
-// sentence is the message with its subject: most errors about a field have none.
-func sentence(e *eventstore.Error) string {
-	text := e.Message
-	if e.Field != "" && !slices.Contains(whole, e.Code) {
-		text = e.Field + " " + text
-	}
-	if e.Index >= 0 {
-		text = fmt.Sprintf("Item %d: %s", e.Index, text)
-	}
-	if more := len(e.Errors) - 1; more > 0 {
-		text = fmt.Sprintf("%s (and %d more)", text, more)
-	}
-	return text
 }

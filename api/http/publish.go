@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"leat/api"
-	"leat/api/http/internal/strict"
+	"leat/api/internal/strict"
 	"leat/commands"
 	"leat/eventstore"
 )
@@ -252,7 +252,7 @@ func (p *parcel) answer(result commands.PublishResult) (api.PublishResult, error
 		return wire, refusal(faults)
 	}
 	for i := range faults {
-		item := itemOf(&faults[i])
+		item := api.ProblemItemOf(&faults[i])
 		wire.Messages[faults[i].Index].Error = &item
 	}
 	return wire, nil

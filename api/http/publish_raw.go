@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"leat/api"
-	"leat/api/http/internal/strict"
+	"leat/api/internal/strict"
 	"leat/commands"
 	"leat/eventstore"
 )

@@ -24,7 +24,7 @@ func Decode(data []byte, v any) error {
 // Check says whether data is one JSON text in UTF-8.
 func Check(data []byte) error {
 	if !utf8.Valid(data) {
-		return malformed("The body is not UTF-8.")
+		return malformed("This is not UTF-8.")
 	}
 	if json.Valid(data) {
 		return nil
@@ -32,9 +32,9 @@ func Check(data []byte) error {
 	var ignored json.RawMessage
 	err := json.Unmarshal(data, &ignored)
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return malformed("The body is not JSON: %s, at byte %d.", syntax.Error(), syntax.Offset)
+		return malformed("This is not JSON: %s, at byte %d.", syntax.Error(), syntax.Offset)
 	}
-	return malformed("The body is not JSON: %v.", err)
+	return malformed("This is not JSON: %v.", err)
 }
 
 // DecodeValid is Decode of text that Check accepted, or of a part of it.
@@ -63,7 +63,7 @@ func (d *decoder) invalid(path, format string, args ...any) error {
 func (d *decoder) object(data []byte, into reflect.Value, path string) error {
 	s := scanner{data}
 	if s.next() != '{' && path == "" && d.index < 0 {
-		return d.invalid("", "The body must be a JSON object, not %s.", kindOf(data))
+		return d.invalid("", "A JSON object is needed, not %s.", kindOf(data))
 	}
 	if s.next() != '{' {
 		return d.invalid(path, "must be an object, not %s", kindOf(data))
@@ -82,7 +82,7 @@ func (d *decoder) object(data []byte, into reflect.Value, path string) error {
 		}
 		i, ok := fields[name]
 		if !ok {
-			return d.fault(eventstore.UnknownField, full, "is not a field of this request%s", nearest(name, fields))
+			return d.fault(eventstore.UnknownField, full, "is not a field here%s", nearest(name, fields))
 		}
 		if seen&(1<<i) != 0 {
 			return d.fault(eventstore.InvalidRequest, full, "is given twice")

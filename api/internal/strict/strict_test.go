@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"leat/api"
-	"leat/api/http/internal/strict"
+	"leat/api/internal/strict"
 	"leat/eventstore"
 )
 

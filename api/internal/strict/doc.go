@@ -1,4 +1,5 @@
-// Package strict reads JSON request bodies and takes nothing on trust: unknown,
+// Package strict reads JSON request bodies and frames, and takes nothing on
+// trust: unknown,
 // repeated and misspelt fields, wrong types, numbers out of range, bytes that
 // are not UTF-8 and escapes that are no character are errors, which name the
 // field.
