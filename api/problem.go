@@ -84,6 +84,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.PointNotFound:       {http.StatusNotFound, "There is no such replication point"},
 	eventstore.PointConflict:       {http.StatusConflict, "The replication point exists with other settings"},
 	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},
+	eventstore.PointMoved:          {http.StatusConflict, "The replication point was reset"},
 	eventstore.CommitBehind:        {http.StatusConflict, "The replication point is further on"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},

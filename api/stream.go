@@ -7,22 +7,25 @@ import (
 	"leat/eventstore"
 )
 
-// Streams is what the API needs of the streams: who subscribes, and with which
-// replication points.
+// Streams is what the API needs of the streams.
 type Streams interface {
 	// Subscribe begins at once. The error is an *eventstore.Error where the request
 	// cannot be served as it is.
 	Subscribe(ctx context.Context, request eventstore.SubscribeRequest) (Subscription, error)
-	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
-	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
-	// DeclarePoint makes a point, or finds that it exists; partitions 0 is any, and 1
-	// for a new one.
-	DeclarePoint(ctx context.Context, actor, stream, point string, partitions int, start eventstore.Start) (p eventstore.Point, created bool, err error)
-	// CommitPoint says that everything up to and with the position was processed, in
-	// all partitions.
-	CommitPoint(ctx context.Context, actor, stream, point string, last eventstore.StreamPosition) (eventstore.Point, error)
-	ResetPoint(ctx context.Context, actor, stream, point string, start eventstore.Start) (eventstore.Point, error)
-	DeletePoint(ctx context.Context, actor, stream, point string) error
+}
+
+// Points is what the API needs to change replication points; queries read them.
+type Points interface {
+	// Declare makes a point, or finds that it exists; partitions 0 is any, and 1 for
+	// a new one.
+	Declare(ctx context.Context, actor, stream, point string, partitions int, start eventstore.Start) (created bool, err error)
+	// Commit says that everything up to and with the position was processed, in all
+	// partitions.
+	Commit(ctx context.Context, actor, stream, point string, last eventstore.StreamPosition) error
+	// Reset moves a point anywhere. Who reads with it is told to begin again.
+	Reset(ctx context.Context, actor, stream, point string, start eventstore.Start) error
+	// Delete ends the subscriptions that read with the point.
+	Delete(ctx context.Context, actor, stream, point string) error
 }
 
 // Subscription is a consumer's way through a stream. Next has one caller at a

@@ -15,10 +15,11 @@ import (
 	"leat/eventstore"
 	"leat/migrations/dbtest"
 	"leat/projections"
+	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
 
 func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {

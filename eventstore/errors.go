@@ -39,6 +39,7 @@ const (
 	PointNotFound       Code = "point_not_found"      //
 	PointConflict       Code = "point_conflict"       // exists with other settings
 	PointTaken          Code = "point_taken"          // another consumer reads with the point now
+	PointMoved          Code = "point_moved"          // somebody reset the point: read again from where it is now
 	CommitBehind        Code = "commit_behind"        // the point is further on already: only a reset moves it back
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
@@ -58,7 +59,7 @@ var codes = []Code{
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
-	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PointNotFound, PointConflict, PointTaken, CommitBehind,
+	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,
@@ -77,7 +78,7 @@ type Error struct {
 	Errors     []Error       // when several items are bad: all of them, the first one included
 	RetryAfter time.Duration // greater than 0: the same call may succeed later
 	// Resume is where reading a stream, or committing, can go on: of EpochChanged,
-	// OffsetGone, OffsetAhead and CommitBehind.
+	// OffsetGone, OffsetAhead and CommitBehind. Its offset is the next to read.
 	Resume *StreamPosition
 	Cause  error // what came from below, for logs; not for clients
 }

@@ -17,10 +17,11 @@ import (
 	"leat/eventstore"
 	"leat/migrations/dbtest"
 	"leat/projections"
+	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
 
 // follower reads the log up to the settled position, again and again.

@@ -35,6 +35,14 @@ var raised = map[string]Code{
 	"LE022": LinkCycle,
 	"LE023": OrderLost,
 	"LE024": ChannelInUse,
+	"LE030": EpochChanged,
+	"LE031": OffsetGone,
+	"LE032": OffsetAhead,
+	"LE033": PointNotFound,
+	"LE034": PointConflict,
+	"LE035": PointTaken,
+	"LE036": CommitBehind,
+	"LE037": PointMoved,
 }
 
 // FromPg makes an *Error of what the database or the way to it refused. Other
@@ -64,6 +72,7 @@ func fromState(pg *pgconn.PgError, err error) error {
 		if i, bad := strconv.Atoi(pg.Hint); bad == nil {
 			e.Index = i
 		}
+		e.Resume = resumeOf(pg.Detail)
 		if code == ViewsRebuilding {
 			e.Message = "The queue views are being rebuilt from the log; try again soon."
 			e.RetryAfter = retryRebuilding
@@ -85,6 +94,24 @@ func fromState(pg *pgconn.PgError, err error) error {
 	default:
 		return err
 	}
+}
+
+// resumeOf reads the detail of an error about a place in a stream: "epoch:offset"
+// of where it can go on.
+func resumeOf(detail string) *StreamPosition {
+	before, after, ok := strings.Cut(detail, ":")
+	if !ok {
+		return nil
+	}
+	epoch, err := ParsePosition(before)
+	if err != nil {
+		return nil
+	}
+	offset, err := ParseOffset(after)
+	if err != nil {
+		return nil
+	}
+	return &StreamPosition{Epoch: epoch, Offset: offset}
 }
 
 func unavailable(err error) *Error {

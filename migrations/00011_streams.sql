@@ -48,9 +48,11 @@ create table leat.points (
     name       text not null,
     partitions smallint not null check (partitions between 1 and 64),
     created_at timestamptz not null,
+    generation bigint not null,
     primary key (channel_id, name)
 );
 comment on column leat.points.partitions is '1: one consumer at a time; more: a group shares the stream by a hash of the routing key';
+comment on column leat.points.generation is 'the position of its point.created event, or of its last point.reset: who began before commits no more';
 
 create table leat.point_positions (
     channel_id   integer not null,
@@ -74,13 +76,18 @@ create unlogged table leat.point_members (
     until      timestamptz not null,
     primary key (channel_id, name, member)
 );
+comment on column leat.point_members.joined is 'tells a member from an earlier one of the same name';
+
 create unlogged table leat.point_holders (
     channel_id integer not null,
     name       text not null,
     partition  smallint not null,
     member     text not null,
+    joined     timestamptz not null,
+    since      timestamptz not null,
     primary key (channel_id, name, partition)
 );
+comment on column leat.point_holders.joined is 'of the member';
 
 -- The brokers that run, and how each hears of commits. A crash forgets them; they
 -- enter themselves again with their next sign of life.

@@ -25,10 +25,11 @@ import (
 	"leat/migrations/dbtest"
 	"leat/projections"
 	"leat/queries"
+	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
 
 // setup runs a broker with the HTTP API, and a client of it.

@@ -23,10 +23,11 @@ import (
 	"leat/migrations/dbtest"
 	"leat/projections"
 	"leat/queries"
+	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
 
 // patience is how long a test waits for what must happen.

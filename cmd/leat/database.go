@@ -16,11 +16,12 @@ import (
 	"leat/eventstore"
 	"leat/migrations"
 	"leat/projections"
+	"leat/replication"
 )
 
 // functions are the SQL functions of every folder, for the migrator.
 func functions() []fs.FS {
-	return []fs.FS{eventstore.SQL, projections.SQL, commands.SQL}
+	return []fs.FS{eventstore.SQL, projections.SQL, commands.SQL, replication.SQL}
 }
 
 // newLogger writes for people on a terminal and JSON elsewhere, to stderr.

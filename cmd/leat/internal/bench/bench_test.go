@@ -23,10 +23,11 @@ import (
 	"leat/migrations/dbtest"
 	"leat/projections"
 	"leat/queries"
+	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
 
 // scratch is a bench for tests, on a server where nothing is lost, and the
@@ -71,7 +72,7 @@ func start(ctx context.Context, url string) (*bench.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := migrations.Run(ctx, pool, eventstore.SQL, projections.SQL, commands.SQL); err != nil {
+	if _, err := migrations.Run(ctx, pool, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL); err != nil {
 		pool.Close()
 		return nil, err
 	}
