@@ -43,6 +43,14 @@ type SubscribedFrame struct {
 	Partitions []int               `json:"partitions,omitempty" doc:"of a group: those of this member"`
 }
 
+// SubscribedFrameOf is the wire form of what a subscription began with.
+func SubscribedFrameOf(at eventstore.Subscribed) SubscribedFrame {
+	return SubscribedFrame{
+		Type: FrameSubscribed, Stream: at.Stream, Epoch: at.Next.Epoch, Next: at.Next.Offset, First: at.First, End: at.End,
+		Point: at.Point, Member: at.Member, Resumed: at.Resumed, Partitions: at.Partitions,
+	}
+}
+
 // MessagesFrame carries messages of a stream.
 type MessagesFrame struct {
 	Type     string            `json:"type" enum:"messages"`

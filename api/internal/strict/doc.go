@@ -1,8 +1,7 @@
 // Package strict reads JSON request bodies and frames, and takes nothing on
-// trust: unknown,
-// repeated and misspelt fields, wrong types, numbers out of range, bytes that
-// are not UTF-8 and escapes that are no character are errors, which name the
-// field.
+// trust: unknown, repeated and misspelt fields, wrong types, numbers out of
+// range, bytes that are not UTF-8 and escapes that are no character are errors,
+// which name the field.
 //
 // encoding/json is the reference for what is JSON (and bounds the nesting), but
 // its decoder matches names in any case, lets the last of repeated fields win
