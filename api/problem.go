@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"time"
 
 	"leat/eventstore"
 )
@@ -28,8 +29,12 @@ type Problem struct { //nolint:errname // the body of an answer first, by the st
 	Instance  string          `json:"instance,omitempty" doc:"the path that was called"`
 	Code      eventstore.Code `json:"code" doc:"for programs"`
 	RequestID string          `json:"requestId,omitempty" doc:"finds the request in the broker's log"`
+	Uncertain bool            `json:"uncertain,omitempty" doc:"it is not known whether the request was carried out"`
 	Resume    *StreamPosition `json:"resume,omitempty" doc:"of a stream: where reading, or committing, can go on"`
 	Errors    []ProblemItem   `json:"errors,omitempty" nullable:"false" doc:"the bad fields and items, where there are such"`
+
+	// RetryAfter is the header of that name, where the client read one.
+	RetryAfter time.Duration `json:"-"`
 }
 
 // ProblemItem is one thing that is wrong with a request.

@@ -15,13 +15,16 @@ import (
 func ProblemOf(err error) (*Problem, time.Duration) {
 	if errors.Is(err, context.Canceled) {
 		// The client went, and will not read this, or the broker goes.
-		return NewProblem(eventstore.ShuttingDown, "The request was cut short; try again."), 0
+		p := NewProblem(eventstore.ShuttingDown, "The request was cut short; try again.")
+		p.Uncertain = true
+		return p, 0
 	}
 	e, ok := errors.AsType[*eventstore.Error](eventstore.FromPg(err))
 	if !ok {
 		return NewProblem(eventstore.Internal, "The broker failed; its log tells why."), 0
 	}
 	p := NewProblem(e.Code, sentence(e))
+	p.Uncertain = e.Uncertain
 	if e.Resume != nil {
 		p.Resume = &StreamPosition{Epoch: e.Resume.Epoch, Offset: e.Resume.Offset}
 	}

@@ -131,6 +131,7 @@ func publishError(err error) error {
 	} else {
 		said.Message = "The connection to the database was lost; it is not known whether the messages were stored. " +
 			"Publish again with the same dedupId to be safe."
+		said.Uncertain = true
 	}
 	return &said
 }

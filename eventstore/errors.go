@@ -77,6 +77,7 @@ type Error struct {
 	Index      int           // of the bad item in the request, -1 when none
 	Errors     []Error       // when several items are bad: all of them, the first one included
 	RetryAfter time.Duration // greater than 0: the same call may succeed later
+	Uncertain  bool          // whether the call was carried out is not known
 	// Resume is where reading a stream, or committing, can go on: of EpochChanged,
 	// OffsetGone, OffsetAhead and CommitBehind. Its offset is the next to read.
 	Resume *StreamPosition

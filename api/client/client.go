@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,14 +175,25 @@ func problem(response *http.Response) error {
 	if err == nil && media == api.ContentProblem {
 		p := &api.Problem{}
 		if err := json.Unmarshal(data, p); err == nil {
+			p.RetryAfter = retryAfter(response.Header)
 			return p
 		}
 	}
 	return &api.Problem{
-		Title:  http.StatusText(response.StatusCode),
-		Status: response.StatusCode,
-		Detail: fmt.Sprintf("the server answered %s", response.Status),
+		Title:      http.StatusText(response.StatusCode),
+		Status:     response.StatusCode,
+		Detail:     fmt.Sprintf("the server answered %s", response.Status),
+		RetryAfter: retryAfter(response.Header),
 	}
+}
+
+// retryAfter is 0 where there is no such header, or it is a date.
+func retryAfter(header http.Header) time.Duration {
+	seconds, err := strconv.Atoi(header.Get("Retry-After"))
+	if err != nil || seconds < 0 {
+		return 0
+	}
+	return min(time.Duration(seconds)*time.Second, time.Hour)
 }
 
 // drain lets the connection be used again, unless there is a lot left or it is

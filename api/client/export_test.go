@@ -1,0 +1,8 @@
+package client
+
+// Waiting is how many messages wait for a request.
+func Waiting(p *Publisher) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue)
+}
