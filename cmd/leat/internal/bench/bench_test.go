@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -68,7 +70,15 @@ func (s *scratch) requireGone(t *testing.T, made int) {
 
 // start wires what the bench needs of a broker.
 func start(ctx context.Context, url string) (*bench.Node, error) {
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	return startOn(ctx, config)
+}
+
+func startOn(ctx context.Context, config *pgxpool.Config) (*bench.Node, error) {
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +190,55 @@ func TestFIFOAndHTTP(t *testing.T) {
 	require.Len(t, report.Figures, 3+4+3)
 	for _, f := range report.Figures {
 		require.Equal(t, 2*cfg.Messages, f.Messages, "of all rounds: %s %s", f.Case, f.Side)
+	}
+}
+
+// rehearsals counts, by connection and statement, what was called in open
+// transactions: brokers open none.
+type rehearsals struct {
+	mu    sync.Mutex
+	calls map[uint32]map[string]int
+}
+
+func (r *rehearsals) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	name, _, isNamed := strings.Cut(strings.TrimPrefix(data.SQL, "-- "), "\n")
+	if isNamed && conn.PgConn().TxStatus() == 'T' {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		pid := conn.PgConn().PID()
+		if r.calls[pid] == nil {
+			r.calls[pid] = map[string]int{}
+		}
+		r.calls[pid][name]++
+	}
+	return ctx
+}
+
+func (*rehearsals) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A session that does something for the first time is slow: no sample may meet one.
+func TestEveryConnectionIsWarm(t *testing.T) {
+	t.Parallel()
+	cfg := quick(t)
+	cfg.Only = []string{"latency"}
+	const conns = 7
+	seen := &rehearsals{calls: map[uint32]map[string]int{}}
+	cfg.Start = func(ctx context.Context, url string) (*bench.Node, error) {
+		config, err := pgxpool.ParseConfig(url)
+		if err != nil {
+			return nil, err
+		}
+		config.MaxConns = conns
+		config.ConnConfig.Tracer = seen
+		return startOn(ctx, config)
+	}
+	_, err := bench.Run(t.Context(), cfg.Config)
+	require.NoError(t, err)
+	require.Len(t, seen.calls, conns)
+	for pid, calls := range seen.calls {
+		for _, name := range []string{"commands.publish", "commands.claim", "commands.ack", "bench.sweep"} {
+			require.Equal(t, 2, calls[name], "%s by session %d: when the broker is started, and after the vacuum before the sample", name, pid)
+		}
 	}
 }
 

@@ -60,6 +60,9 @@ func (l *lab) endToEnd(ctx context.Context, c *clock, via string, limit int, ope
 	if err := l.main.settle(ctx); err != nil {
 		return tally{}, err
 	}
+	if err := l.warmConnections(ctx, l.main, queue); err != nil {
+		return tally{}, err
+	}
 	d := l.main.driver(via)
 	s := l.newStream(brokerEnd{driver: d, queue: queue, limit: limit}, open)
 	s.send = func(ctx context.Context, worker int, payload []byte) error {

@@ -86,7 +86,8 @@ func (f *floors) open(ctx context.Context, n int, warm func(ctx context.Context,
 	}
 	conns := f.idle[:n:n]
 	for _, conn := range conns {
-		if err := undone(ctx, conn, warm); err != nil {
+		err := undone(ctx, conn, func(ctx context.Context, tx pgx.Tx) error { return warm(ctx, tx.Conn()) })
+		if err != nil {
 			return nil, fmt.Errorf("warm up: %w", err)
 		}
 	}
@@ -104,12 +105,12 @@ func (f *floors) trim(ctx context.Context, keep int) error {
 }
 
 // undone does something in a transaction that is rolled back.
-func undone(ctx context.Context, conn *pgx.Conn, do func(ctx context.Context, conn *pgx.Conn) error) error {
+func undone(ctx context.Context, conn *pgx.Conn, do func(ctx context.Context, tx pgx.Tx) error) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(ctx, conn), tx.Rollback(ctx))
+	return errors.Join(do(ctx, tx), tx.Rollback(ctx))
 }
 
 func (c connections) close(ctx context.Context) error {
