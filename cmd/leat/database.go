@@ -40,16 +40,31 @@ func readableDuration(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// connect opens a pool and waits until the server answers.
-func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+// poolConfig is what a URL asks of a pool, and our own defaults.
+func poolConfig(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("parse database URL: %w", err)
 	}
 	config.MaxConns = max(config.MaxConns, 16)
+	// A load opens connections together, and they would end together, an hour later.
+	// In new sessions the functions plan anew, and everybody would wait for that,
+	// some tenths of a second. One by one, the others do the work.
+	if config.MaxConnLifetimeJitter == 0 {
+		config.MaxConnLifetimeJitter = config.MaxConnLifetime
+	}
 	config.ConnConfig.OnPgError = eventstore.KeepConnection
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "leat"
+	}
+	return config, nil
+}
+
+// connect opens a pool and waits until the server answers.
+func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := poolConfig(url)
+	if err != nil {
+		return nil, err
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
