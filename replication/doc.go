@@ -11,7 +11,42 @@
 //	SQL callers: pg_notify inside leat.publish_batch         ─▶ NOTIFY
 //	NOTIFY ─▶ Listener (a connection of its own) ─▶ Wake of the commands
 //
+// # Streams
+//
+// The Hub serves all subscriptions of a broker. It takes each message once, from the
+// tail, and keeps the newest of a stream in a ring that its subscribers share:
+//
+//		tail ─▶ Hub (a Sink) ─▶ ring per stream ─▶ Subscription.Next, many
+//		log, by offset ─▶ filler ───┘                  ▲
+//		log, by offset ─▶ pages of one subscription ───┘ below the ring
+//
+//	  - A subscriber gets every message exactly once and in order, across the hand-over
+//	    from the table to the ring and back, whatever the tail loses, repeats or
+//	    interrupts (TestG7HandOverIsExact, TestG7RingIsContiguous).
+//	  - A subscriber that is slow falls below the ring and reads the table; it costs
+//	    others nothing, and memory is bounded (TestF35NeverReads).
+//
+// A ring holds contiguous offsets. Its slots may be empty for a while: what the tail
+// told of without its content (rows of copies, whose payloads lie with their origins),
+// what it may have missed before it was live, and, without a tail, all there is. Two
+// fillers read those from the table, once for all. Offsets are gapless and in the
+// order of the commits, so an offset that is known is proof that all below it are
+// committed: nobody waits for what will never come, and what is missing for readers is
+// only invisible for a moment. Where a stream ends is asked once per generation of the
+// tail, after its Live, then once a second for safety: also whether it still exists and
+// what it keeps.
+//
+// Rings are bounded each and together; pages get smaller the more of them subscriptions
+// hold; four subscriptions read the table at a time. A subscription has no goroutine
+// but while a page is read for it. Pages find their rows by (channel_id, stream_offset)
+// and bound them by position, which rules out the other partitions of the log:
+// positions of a stream are in the order of its offsets, because its append lock is.
+//
 // # When things fail
+//
+// A database that is away makes subscriptions wait, and they go on by themselves
+// (TestF28DatabaseAway). What ends one is told by its code: channel_not_found,
+// epoch_changed and offset_gone with where reading can go on, shutting_down.
 //
 // A wake-up is a hint. The listener proves its connection by a notification to
 // itself (TestListenerProves), connects again when that stays out, and then wakes everything, because
@@ -19,5 +54,6 @@
 //
 // # Reading order
 //
-// listener.go, announcer.go.
+// listener.go, announcer.go; sink.go, hub.go, ring.go, fill.go, reader.go, subscription.go,
+// next.go, fetch.go.
 package replication

@@ -1,4 +1,6 @@
 package replication
 
 // Statements are all the statements of the package.
-func Statements() []string { return []string{announceSQL} }
+func Statements() []string {
+	return []string{announceSQL, contentSQL, findStartSQL, locateSQL, pageSQL, streamStatesSQL}
+}

@@ -23,7 +23,7 @@ var (
 )
 
 // run runs a part until the end of the test, or until stop.
-func run(t *testing.T, part func(context.Context) error) (stop func()) {
+func run(t testing.TB, part func(context.Context) error) (stop func()) {
 	t.Helper()
 	running, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -13,8 +13,9 @@ type Sink interface {
 	// Interrupted says that commits may be missed until the next Live.
 	Interrupted()
 	// Wants reports whether somebody here reads the stream, so that no payload is
-	// copied for nobody.
-	Wants(channel eventstore.ChannelID) bool
+	// copied for nobody. It is asked about every row, and told where the stream ends
+	// with it: who comes to read a moment later may not see that in the table yet.
+	Wants(channel eventstore.ChannelID, end eventstore.Offset) bool
 	// Message is one message. It is the sink's to keep.
 	Message(channel eventstore.ChannelID, message *eventstore.StreamMessage)
 	// Batch is a row of copies: n messages from first on, whose payloads lie with
@@ -35,7 +36,7 @@ func (Silent) Live() {}
 func (Silent) Interrupted() {}
 
 // Wants is false.
-func (Silent) Wants(eventstore.ChannelID) bool { return false }
+func (Silent) Wants(eventstore.ChannelID, eventstore.Offset) bool { return false }
 
 // Message does nothing.
 func (Silent) Message(eventstore.ChannelID, *eventstore.StreamMessage) {}
