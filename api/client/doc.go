@@ -10,8 +10,10 @@
 // # Guarantees
 //
 //   - Each method is one request, and returns the wire types of package api.
+//
 //   - What the server refuses comes back as an *api.Problem; what never reached
 //     it, or was lost on the way, as another error.
+//
 //   - Payload bytes are sent and received as they are (TestExactBytes).
 //
 //   - A Publisher sends the messages of many callers in few requests
@@ -19,10 +21,25 @@
 //     dedupId (TestPublisherRetries); a bad message fails its own caller only
 //     (TestPublisherBadMessages).
 //
+//   - A subscription delivers every message in order, over connections that break
+//     in any way, and each once while the process lives
+//     (TestF33SubscribeReconnects). Only what was handled without a gap is
+//     committed (TestF33CommitsContiguousPrefix); a gap would be an error.
+//   - What cannot go on says why, and where it can (TestSubscribeEnds).
+//
 // # How it works
 //
 // There is one method per route, in the file of its noun. Connections are kept
 // and shared, one for each parallel call.
+//
+// What came over a WebSocket outlives it:
+//
+//	Subscribe -> hold: dial, again and again -> session
+//	                                             |- listen: frames -> subscription -> handlers
+//	                                             '- pen: acks, commits <-----------------'
+//
+// The subscription knows what is handled; each connection's pen tells its server.
+// A new connection asks for what did not come yet, and drops what it brings again.
 //
 // # Failure handling
 //
@@ -34,7 +51,9 @@
 //
 // # What it does not do
 //
-// It has no loop that consumes, renews leases or reconnects.
+// No call of one request is repeated. Messages that wait for a handler are kept
+// in memory: as many as the window, of any size.
 //
-// Reading order: client.go, then any noun; publisher.go, flight.go.
+// Reading order: client.go, then any noun; publisher.go, flight.go; subscribe.go,
+// socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go.
 package client
