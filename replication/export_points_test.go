@@ -1,0 +1,94 @@
+package replication
+
+import (
+	"context"
+	"maps"
+
+	"leat/eventstore"
+)
+
+// pointStatements are those of points.
+func pointStatements() []string {
+	return []string{
+		declarePointSQL, findStreamSQL, resetPointSQL, deletePointSQL, commitPointsSQL,
+		joinPointSQL, leavePointsSQL, watchMembersSQL, sharePointSQL, rejoinPointSQL,
+	}
+}
+
+// PartitionOf is partitionOf.
+var PartitionOf = partitionOf
+
+// Member is a membership.
+type Member struct{ *membership }
+
+// Join is join.
+func (p *Points) Join(ctx context.Context, r eventstore.SubscribeRequest) (Member, error) {
+	m, err := p.join(ctx, r)
+	return Member{m}, err
+}
+
+// Resumed says whether the point was there before.
+func (m Member) Resumed() bool { return m.resumed }
+
+// Epoch is that of the stream.
+func (m Member) Epoch() eventstore.Position { return m.epoch }
+
+// Name is the member's.
+func (m Member) Name() string { return m.member }
+
+// Next is where the member begins, by partition.
+func (m Member) Next() (map[int]eventstore.Offset, error) {
+	grants, err := m.held()
+	next := map[int]eventstore.Offset{}
+	for p, g := range grants {
+		next[p] = g.next
+	}
+	return next, err
+}
+
+// Grants are the ids of what the member may read, by partition.
+func (m Member) Grants() map[int]uint64 {
+	grants, _ := m.held()
+	ids := map[int]uint64{}
+	for p, g := range grants {
+		ids[p] = g.id
+	}
+	return maps.Clone(ids)
+}
+
+// Changed is changed.
+func (m Member) Changed() <-chan struct{} { return m.changed() }
+
+// Commit is commit.
+func (m Member) Commit(ctx context.Context, lasts map[int]eventstore.Offset) error {
+	return m.commit(ctx, 0, lasts)
+}
+
+// CommitAt is Commit with an epoch.
+func (m Member) CommitAt(ctx context.Context, epoch eventstore.Position, lasts map[int]eventstore.Offset) error {
+	return m.commit(ctx, epoch, lasts)
+}
+
+// Leave is leave.
+func (m Member) Leave() { m.leave() }
+
+// Forget drops a member as a broker does that is killed: nobody is told.
+func (m Member) Forget() {
+	m.points.mu.Lock()
+	defer m.points.mu.Unlock()
+	delete(m.points.members, m.membership)
+}
+
+// Memberships is how many members the broker has.
+func (p *Points) Memberships() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.members)
+}
+
+// Waiting is how many commits wait for the next flush.
+func (p *Points) Waiting() int {
+	p.commits.mu.Lock()
+	defer p.commits.mu.Unlock()
+	return len(p.commits.queue)
+}

@@ -1,0 +1,240 @@
+package replication
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"leat/eventstore"
+)
+
+const (
+	tendEvery   = time.Second           // how late a member learns what happened elsewhere
+	tendGap     = 20 * time.Millisecond // between two looks, whoever pokes
+	renewEvery  = 3 * time.Second       // signs of life; leat.member_time() is the patience
+	tendWithin  = 5 * time.Second       // one look
+	leaveWithin = 2 * time.Second       // at the end
+	fnvOffset   = 14695981039346656037  // FNV-1a, 64 bits
+	fnvPrime    = 1099511628211         //
+)
+
+// partitionOf is the partition of a routing key in a group: FNV-1a of 64 bits over
+// the bytes of the key, modulo the number of partitions.
+func partitionOf(key string, partitions int) int {
+	if partitions < 2 {
+		return 0
+	}
+	hash := uint64(fnvOffset)
+	for i := range len(key) {
+		hash = (hash ^ uint64(key[i])) * fnvPrime
+	}
+	return int(hash % uint64(partitions))
+}
+
+// Run looks after those who read with points here until ctx ends: once a second,
+// and when something has changed, with one query for all of them.
+func (p *Points) Run(ctx context.Context) error {
+	ticker := time.NewTicker(tendEvery)
+	defer ticker.Stop()
+	var renewed time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return p.goodbye(ctx)
+		case <-ticker.C:
+		case <-p.wake:
+		}
+		now := time.Now()
+		err := p.tend(ctx, now.Sub(renewed) >= renewEvery)
+		switch {
+		case err == nil && now.Sub(renewed) >= renewEvery:
+			renewed = now
+		case err != nil && ctx.Err() == nil:
+			p.logger.Warn("look after the readers of points, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(tendGap):
+		}
+	}
+}
+
+// goodbye gives up what those held who have left.
+func (p *Points) goodbye(ctx context.Context) error {
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	if err := p.letGo(leaving); err != nil {
+		p.logger.Warn("give up points at the end; others get them in a few seconds", "error", err)
+	}
+	return nil
+}
+
+// poke has Run look soon.
+func (p *Points) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// enter notes a new member. Those of whom it is known that it took their place
+// are told at once.
+func (p *Points) enter(m *membership) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.members[m] = struct{}{}
+	for other := range p.members {
+		if other == m || other.channel != m.channel || other.point != m.point {
+			continue
+		}
+		p.poke()
+		if (m.partitions == 1 || other.member == m.member) && other.joined.Before(m.joined) {
+			other.finish(pointTaken(m.point))
+		}
+	}
+}
+
+func (p *Points) tend(ctx context.Context, renew bool) error {
+	looking, cancel := context.WithTimeout(ctx, tendWithin)
+	defer cancel()
+	if err := p.letGo(looking); err != nil {
+		return err
+	}
+	return p.watch(looking, renew)
+}
+
+const leavePointsSQL = `-- replication.leavePoints
+select leat.leave_points($1, $2, $3, $4)`
+
+// letGo tells the database who has left.
+func (p *Points) letGo(ctx context.Context) error {
+	p.mu.Lock()
+	leaving := p.leaving
+	p.leaving = nil
+	p.mu.Unlock()
+	if len(leaving) == 0 {
+		return nil
+	}
+	rows := memberRows(leaving)
+	_, err := p.pool.Exec(ctx, leavePointsSQL, rows.channels, rows.points, rows.members, rows.joins)
+	if err != nil {
+		p.mu.Lock()
+		p.leaving = append(p.leaving, leaving...)
+		p.mu.Unlock()
+	}
+	return eventstore.FromPg(err)
+}
+
+const watchMembersSQL = `-- replication.watchMembers
+select w.item, w.state, w.held, w.since, w.nexts
+from leat.watch_members($1, $2, $3, $4, $5, $6, $7, $8) w`
+
+// seen is what leat.watch_members tells of a member.
+type seen struct {
+	Item  int
+	State string
+	Held  []int16
+	Since []time.Time
+	Nexts []eventstore.Offset
+}
+
+// watch compares what the members believe with the database.
+func (p *Points) watch(ctx context.Context, renew bool) error {
+	p.mu.Lock()
+	members := make([]*membership, 0, len(p.members))
+	for m := range p.members {
+		if !m.over() {
+			members = append(members, m)
+		}
+	}
+	p.mu.Unlock()
+	if len(members) == 0 {
+		return nil
+	}
+	rows := memberRows(members)
+	found, err := queryStructs[seen](ctx, p.pool, watchMembersSQL, renew, rows.channels, rows.points, rows.members,
+		rows.joins, rows.generations, rows.counts, rows.latest)
+	if err != nil {
+		return err
+	}
+	var lost []*membership
+	for _, s := range found {
+		m := members[s.Item-1]
+		switch s.State {
+		case "held":
+			m.hold(s.Held, s.Since, s.Nexts)
+		case "lost":
+			lost = append(lost, m)
+		case "stale":
+			err = p.share(ctx, m)
+		default:
+			m.finish(m.endOf(s.State))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.enterAgain(ctx, lost)
+}
+
+// endOf is the error of a state of leat.watch_members that ends a membership.
+func (m *membership) endOf(state string) error {
+	switch state {
+	case "taken":
+		return pointTaken(m.point)
+	case "moved":
+		return eventstore.NewError(eventstore.PointMoved, "Point %s was reset: connect again to read from where it is now.", m.point)
+	case "deleted":
+		return eventstore.NewError(eventstore.PointNotFound, "Point %s of stream %s was deleted.", m.point, m.stream)
+	case "gone":
+		return eventstore.NewError(eventstore.ChannelNotFound, "Stream %s was deleted.", m.stream)
+	default:
+		return eventstore.NewError(eventstore.Internal, "The broker does not know the state %q of a member.", state)
+	}
+}
+
+func pointTaken(point string) error {
+	return eventstore.NewError(eventstore.PointTaken, "Another consumer reads with point %s now.", point)
+}
+
+const sharePointSQL = `-- replication.sharePoint
+select leat.share_point($1, $2)`
+
+// share gives the partitions of those who have gone to the others.
+func (p *Points) share(ctx context.Context, m *membership) error {
+	_, err := p.pool.Exec(ctx, sharePointSQL, m.channel, m.point)
+	p.poke() // to see what came of it
+	return eventstore.FromPg(err)
+}
+
+const rejoinPointSQL = `-- replication.rejoinPoint
+select leat.rejoin_point($1, $2, $3, $4, $5, $6, $7, $8)`
+
+// enterAgain enters members whom the database does not know any more: after a
+// crash, which empties its unlogged tables, or when this broker was silent for so
+// long that they counted as gone. The next look tells what they have then.
+func (p *Points) enterAgain(ctx context.Context, lost []*membership) error {
+	slices.SortFunc(lost, (*membership).compare)
+	for len(lost) > 0 {
+		n := 1
+		for n < len(lost) && lost[n].compare(lost[0]) == 0 {
+			n++
+		}
+		first, rows := lost[0], memberRows(lost[:n])
+		var partitions []int16
+		var holders []string
+		for _, m := range lost[:n] {
+			for _, partition := range m.comeBack() {
+				partitions, holders = append(partitions, int16(partition)), append(holders, m.member)
+			}
+		}
+		_, err := p.pool.Exec(ctx, rejoinPointSQL, first.channel, first.point, first.generation, p.broker,
+			rows.members, rows.joins, partitions, holders)
+		if err != nil {
+			return eventstore.FromPg(err)
+		}
+		p.poke()
+		lost = lost[n:]
+	}
+	return nil
+}
