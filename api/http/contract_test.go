@@ -175,6 +175,7 @@ func TestContract(t *testing.T) {
 	call(422, "POST", "/v1/queues/f/circuits/open", "")
 	call(200, "POST", "/v1/queues/f/circuits/close?routingKey=", "")
 	call(200, "POST", "/v1/queues/f/circuits/k/close", `{"recover":true}`)
+	call(404, "GET", "/v1/streams/q/subscribe", "")
 	call(204, "DELETE", "/v1/channels/q?force=true", "")
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz?verbose", "/openapi.json"} {
 		call(200, "GET", path, "")

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -16,6 +18,12 @@ import (
 type requestInfo struct {
 	id  string
 	hot bool // a route that busy clients call all the time
+
+	// Of a subscription or a consumer that is over.
+	end      string // why; "" for other requests
+	messages int64  // that were sent
+	received int64  // frames of a WebSocket
+	streamed int64  // bytes of a WebSocket
 }
 
 type requestInfoKey struct{}
@@ -67,10 +75,15 @@ func (s *server) finish(w *recorder, r *http.Request, started time.Time) {
 			(&call{w: w, r: r}).write(p.Status, api.ContentProblem, data)
 		}
 	}
-	s.Logger.LogAttrs(r.Context(), levelOf(r), "request",
+	attrs := []slog.Attr{
 		slog.String("request", requestID(r)), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Int("status", w.status), slog.Int64("bytes", w.bytes), slog.Duration("took", time.Since(started)),
-		slog.String("client", r.Header.Get("Leat-Client")), slog.String("remote", r.RemoteAddr))
+		slog.Int("status", w.status), slog.Int64("bytes", w.bytes+infoOf(r).streamed), slog.Duration("took", time.Since(started)),
+		slog.String("client", r.Header.Get("Leat-Client")), slog.String("remote", r.RemoteAddr),
+	}
+	if info := infoOf(r); info.end != "" {
+		attrs = append(attrs, slog.String("end", info.end), slog.Int64("messages", info.messages), slog.Int64("received", info.received))
+	}
+	s.Logger.LogAttrs(r.Context(), levelOf(r), "request", attrs...)
 }
 
 // recorder notes what was answered.
@@ -104,6 +117,11 @@ func (w *recorder) Flush() {
 	if f, ok := w.ResponseWriter.(http.Flusher); ok {
 		f.Flush()
 	}
+}
+
+// Hijack hands a WebSocket its connection; gin asks for it by interface.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // levelOf is debug for what only reads and for hot routes, info for what changes

@@ -54,12 +54,16 @@ func (r route) document(registry huma.Registry) *huma.Operation {
 		Method:      r.method,
 		Path:        r.path,
 		Summary:     r.op.summary,
+		Description: r.op.about,
 		Tags:        []string{tagOf(r.path)},
 		Parameters:  r.parameters(registry),
 		Responses:   map[string]*huma.Response{},
 	}
 	if len(r.op.bodies) > 0 {
 		op.RequestBody = &huma.RequestBody{Required: !r.op.bodies[0].optional, Content: map[string]*huma.MediaType{}}
+	}
+	for _, frame := range r.op.frames {
+		registry.Schema(frame, true, "") // a component, which the description names
 	}
 	for _, b := range r.op.bodies {
 		op.RequestBody.Content[b.contentType] = &huma.MediaType{Schema: schemaOf(registry, b.of)}

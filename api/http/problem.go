@@ -24,10 +24,7 @@ func (s *server) refuse(c *call, err error) {
 	p, retryAfter := api.ProblemOf(err)
 	p.Instance = c.r.URL.EscapedPath()
 	p.RequestID = requestID(c.r)
-	if p.Status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
-		s.Logger.ErrorContext(c.ctx(), "request failed", "request", p.RequestID, "method", c.r.Method,
-			"path", c.r.URL.Path, "code", p.Code, "error", withCause(err))
-	}
+	s.logFailure(c, p, err)
 	if retryAfter > 0 || p.Status == http.StatusServiceUnavailable {
 		seconds := max(1, math.Ceil(retryAfter.Seconds()))
 		c.w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
@@ -37,6 +34,15 @@ func (s *server) refuse(c *call, err error) {
 		panic(err) // a struct of texts and numbers always has a JSON form
 	}
 	c.write(p.Status, api.ContentProblem, append(data, '\n'))
+}
+
+// logFailure logs what is not the client's doing.
+func (s *server) logFailure(c *call, p *api.Problem, err error) {
+	if p.Status < http.StatusInternalServerError || errors.Is(err, context.Canceled) || p.Code == eventstore.ShuttingDown {
+		return
+	}
+	s.Logger.ErrorContext(c.ctx(), "request failed", "request", p.RequestID, "method", c.r.Method,
+		"path", c.r.URL.Path, "code", p.Code, "error", withCause(err))
 }
 
 // withCause adds what a refusal keeps from clients.

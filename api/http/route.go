@@ -24,11 +24,14 @@ func ginPath(path string) string {
 type operation struct {
 	id      string
 	summary string
-	hot     bool // logged at debug level
+	about   string // more than the summary
+	hot     bool   // logged at debug level
+	socket  bool   // serves WebSockets, and tells refusals there
 	query   []parameter
 	headers []parameter
 	bodies  []body // alternatives by content type
 	answers []answer
+	frames  []reflect.Type // of the WebSocket, for the document
 }
 
 // parameter is of a query or a header.
@@ -55,6 +58,8 @@ type answer struct {
 
 func query[T any](name, doc string) parameter { return parameter{name, reflect.TypeFor[T](), doc} }
 
+func header[T any](name, doc string) parameter { return parameter{name, reflect.TypeFor[T](), doc} }
+
 // takes is a JSON request body.
 func takes[T any]() []body { return []body{{jsonType, reflect.TypeFor[T](), false}} }
 
@@ -72,6 +77,7 @@ func ok[T any](doc string) []answer { return []answer{gives[T](http.StatusOK, do
 const (
 	jsonType   = "application/json"
 	ndjsonType = "application/x-ndjson"
+	sseType    = "text/event-stream"
 )
 
 // paging are the parameters of all lists that come in pages.

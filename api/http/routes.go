@@ -37,6 +37,8 @@ func (s *server) routes() []route {
 		{post, "/v1/queues/{name}/dead-letters/recover", s.recoverDeadLetters, recoverDoc},
 		{post, "/v1/queues/{name}/dead-letters/purge", s.purgeDeadLetters, purgeDeadLettersDoc},
 
+		{get, "/v1/streams/{name}/subscribe", s.subscribe, subscribeDoc},
+
 		{get, "/v1/circuits", s.listCircuits, listCircuitsDoc},
 		{post, "/v1/queues/{name}/circuits/open", s.openCircuit, openCircuitDoc},
 		{post, "/v1/queues/{name}/circuits/close", s.closeCircuit, closeCircuitDoc},

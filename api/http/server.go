@@ -9,6 +9,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"leat/api"
+	"leat/api/ws"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/queries"
@@ -71,10 +72,14 @@ type Config struct {
 	Queries     Queries
 	Projections Projections
 	Readiness   Readiness
-	Logger      *slog.Logger // default slog.Default()
-	Version     string       // of the broker, for status and document; default "dev"
-	DatabaseURL string       // for status, without the password; default none
-	PublishBody int64        // bytes of a publish request's body; default 24 MiB, which holds 16 MiB in base64
+	Streams     api.Streams
+	Origins     ws.Origins    // whose pages may subscribe and consume; default those of the broker's own host
+	Heartbeat   time.Duration // without messages, after which a subscriber gets a sign of life; default 15 s
+	Stuck       time.Duration // how long a subscriber may take for what it is sent; default 60 s
+	Logger      *slog.Logger  // default slog.Default()
+	Version     string        // of the broker, for status and document; default "dev"
+	DatabaseURL string        // for status, without the password; default none
+	PublishBody int64         // bytes of a publish request's body; default 24 MiB, which holds 16 MiB in base64
 }
 
 // otherBody bounds the bodies of everything but publishes: 10,000 receipts of
@@ -83,12 +88,20 @@ const otherBody = 1 << 20
 
 type server struct {
 	Config
+	sockets  *ws.Server
+	open     openAnswers
 	started  time.Time
 	document []byte // OpenAPI
 }
 
+// Handler is the whole API.
+type Handler struct {
+	http.Handler
+	server *server
+}
+
 // New makes the handler of the whole API.
-func New(cfg Config) http.Handler {
+func New(cfg Config) *Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -98,9 +111,26 @@ func New(cfg Config) http.Handler {
 	if cfg.PublishBody == 0 {
 		cfg.PublishBody = 24 << 20
 	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = 15 * time.Second
+	}
+	if cfg.Stuck == 0 {
+		cfg.Stuck = time.Minute
+	}
 	s := &server{Config: cfg, started: time.Now().UTC()}
+	s.sockets = ws.New(ws.Config{
+		Streams: cfg.Streams, Origins: cfg.Origins, Logger: cfg.Logger, Heartbeat: cfg.Heartbeat, Stuck: cfg.Stuck,
+	})
 	s.document = document(cfg.Version, s.routes())
-	return s.middleware(s.engine())
+	return &Handler{s.middleware(s.engine()), s}
+}
+
+// Shutdown ends what has no end of its own: subscriptions and WebSockets, of
+// which an http.Server knows nothing. It returns when the last WebSocket is gone,
+// or cut off because ctx ended.
+func (h *Handler) Shutdown(ctx context.Context) error {
+	h.server.open.stop()
+	return h.server.sockets.Shutdown(ctx)
 }
 
 // engine is gin as a router and nothing else.
@@ -129,11 +159,18 @@ func (s *server) handle(r route) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		infoOf(c.Request).hot = r.op.hot
 		call := &call{w: c.Writer, r: c.Request, params: c.Params, op: r.op}
-		if err := call.prepare(); err != nil {
-			s.refuse(call, err)
-			return
+		if r.readable() {
+			s.allowOrigin(c.Writer, c.Request)
 		}
-		if err := r.run(call); err != nil {
+		err := call.prepare()
+		if err == nil {
+			err = r.run(call)
+		}
+		if err != nil && r.op.socket && ws.IsUpgrade(c.Request) {
+			refusal := err
+			err = s.session(call, func() (ws.Summary, error) { return s.sockets.Refuse(c.Writer, c.Request, refusal) })
+		}
+		if err != nil {
 			s.refuse(call, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"leat/api"
 	httpapi "leat/api/http"
+	"leat/api/internal/streamfake"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/migrations/dbtest"
@@ -55,6 +56,7 @@ func setup(t testing.TB) site {
 		Queries:     queries.New(pool),
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
+		Streams:     streamfake.New("stream", 1),
 		Logger:      logger,
 		DatabaseURL: "postgres://leat@localhost/leat",
 	}))

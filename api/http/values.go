@@ -62,6 +62,16 @@ func (v *values) note(name, format string, args ...any) {
 	v.err = errors.Join(v.err, invalid(name, format, args...))
 }
 
+// refuse notes what a domain type says of the parameter.
+func (v *values) refuse(name string, err error) {
+	if e, ok := errors.AsType[*eventstore.Error](err); ok {
+		named := *e
+		named.Field = name
+		err = &named
+	}
+	v.err = errors.Join(v.err, err)
+}
+
 // flag reads a boolean; a bare name is true.
 func (v *values) flag(name string, otherwise bool) bool {
 	if !v.has(name) {
@@ -85,6 +95,16 @@ func (v *values) number(name string) int64 {
 	n, err := strconv.ParseInt(v.text(name), 10, 64)
 	if err != nil {
 		v.note(name, "must be a whole number of 64 bits")
+	}
+	return n
+}
+
+// within is 0 when it is not given, and from least to most otherwise.
+func (v *values) within(name string, least, most int64) int64 {
+	n := v.number(name)
+	if v.has(name) && (n < least || n > most) {
+		v.note(name, "must be from %d to %d", least, most)
+		return 0
 	}
 	return n
 }

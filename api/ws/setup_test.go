@@ -193,4 +193,3 @@ func (c *client) closed(code api.CloseCode, reason eventstore.Code) *api.Problem
 		}
 	}
 }
-

@@ -90,7 +90,7 @@ func runBench(ctx context.Context, config benchConfig) (report *bench.Report, er
 		if err != nil {
 			return nil, err
 		}
-		b := newBroker(pool, url, logger)
+		b := newBroker(pool, url, serveConfig{}, logger)
 		return &bench.Node{Commands: b.commands, Pool: pool, Run: func(ctx context.Context, listener net.Listener) error {
 			return b.run(ctx, listener)
 		}}, nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	httpapi "leat/api/http"
+	"leat/api/ws"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/migrations/pgserver"
@@ -34,11 +36,12 @@ const (
 )
 
 type serveConfig struct {
-	Listen      string // host:port
-	Data        string // folder of the private PostgreSQL
-	DatabaseURL string // an existing server instead; "" for the private one
-	DirectURL   string // the same server without a transaction pooler; "" when DatabaseURL is direct
-	Durable     *bool  // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
+	Listen      string     // host:port
+	Data        string     // folder of the private PostgreSQL
+	DatabaseURL string     // an existing server instead; "" for the private one
+	DirectURL   string     // the same server without a transaction pooler; "" when DatabaseURL is direct
+	Origins     ws.Origins // whose pages may subscribe and consume
+	Durable     *bool      // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
 }
 
 func serveCommand() *cobra.Command {
@@ -52,13 +55,29 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&config.Data, "data", env("LEAT_DATA", "data"), "folder of the private PostgreSQL (LEAT_DATA)")
 	flags.StringVar(&config.DatabaseURL, "database-url", os.Getenv("LEAT_DATABASE_URL"), "an existing PostgreSQL 15 or newer instead (LEAT_DATABASE_URL)")
 	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations and LISTEN (LEAT_DIRECT_URL)")
+	origins := flags.String("allow-origin", os.Getenv("LEAT_ALLOW_ORIGIN"), "origins whose pages may subscribe and consume, as "+
+		"https://shop.example or http://localhost:*, with commas between; default: the broker's own host (LEAT_ALLOW_ORIGIN)")
 	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
 		"instead of rebuilding them; it stays so until --durable-views=false")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Durable = given(cmd, "durable-views", durable)
+		var err error
+		if config.Origins, err = ws.ParseOrigins(splitList(*origins)); err != nil {
+			return wrongUsage(cmd, "--allow-origin: %v", err)
+		}
 		return serve(cmd.Context(), config, newLogger())
 	}
 	return cmd
+}
+
+// splitList splits what has commas between.
+func splitList(text string) (list []string) {
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			list = append(list, part)
+		}
+	}
+	return list
 }
 
 // serve runs the broker until ctx ends, then stops in the order that loses nothing.
@@ -123,7 +142,7 @@ func serveOn(ctx context.Context, listener net.Listener, config serveConfig, log
 		}
 	}
 	defer pool.Close()
-	b := newBroker(pool, directURL, logger)
+	b := newBroker(pool, directURL, config, logger)
 	if err := b.prepare(ctx, config.Durable); err != nil {
 		return err
 	}
@@ -138,10 +157,11 @@ type broker struct {
 	commands  *commands.Broker
 	announcer *replication.Announcer
 	listener  *replication.Listener
+	api       *httpapi.Handler
 	server    *http.Server
 }
 
-func newBroker(pool *pgxpool.Pool, directURL string, logger *slog.Logger) *broker {
+func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger *slog.Logger) *broker {
 	b := &broker{
 		logger:    logger,
 		store:     eventstore.New(pool),
@@ -152,16 +172,18 @@ func newBroker(pool *pgxpool.Pool, directURL string, logger *slog.Logger) *broke
 	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announcer.Announce})
 	b.listener = &replication.Listener{URL: directURL, Logger: logger, Wake: b.commands.Wake}
 	views := viewsAPI{b.views}
+	b.api = httpapi.New(httpapi.Config{
+		Commands:    b.commands,
+		Queries:     queries.New(pool),
+		Projections: views,
+		Readiness:   views,
+		Origins:     config.Origins,
+		Logger:      logger,
+		Version:     version,
+		DatabaseURL: withoutPassword(directURL),
+	})
 	b.server = &http.Server{
-		Handler: httpapi.New(httpapi.Config{
-			Commands:    b.commands,
-			Queries:     queries.New(pool),
-			Projections: views,
-			Readiness:   views,
-			Logger:      logger,
-			Version:     version,
-			DatabaseURL: withoutPassword(directURL),
-		}),
+		Handler:           b.api,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
@@ -181,6 +203,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return b.listener.Run(failed) })
 
 	// Polls that wait end with the commands, so that the HTTP server can drain.
+	// Before that, push consumers give back what they hold.
 	working, stopWorking := context.WithCancel(failed)
 	defer stopWorking()
 	group.Go(func() error { return b.commands.Run(working) })
@@ -197,16 +220,29 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	case <-failed.Done():
 	}
 	b.logger.Info("stopping")
-	stopWorking()
 	stopping, cancel := context.WithTimeout(parts, stopWithin)
 	defer cancel()
-	err := b.server.Shutdown(stopping)
+	drained := make(chan error, 1)
+	go func() { drained <- b.server.Shutdown(stopping) }() // no new connections from here on
+	b.endSessions(stopping)
+	stopWorking()
+	err := <-drained
 	stopParts()
 	err = errors.Join(err, group.Wait())
 	if err == nil {
 		b.checkpoint(parts)
 	}
 	return err
+}
+
+// endSessions closes what would not end by itself, and cuts off those who do not
+// answer in half the time that there is.
+func (b *broker) endSessions(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stopWithin/2)
+	defer cancel()
+	if err := b.api.Shutdown(ctx); err != nil {
+		b.logger.Info("connections were cut off that did not close in time", "error", err)
+	}
 }
 
 // prepare does what comes before the first request.
