@@ -157,6 +157,7 @@ type broker struct {
 	commands  *commands.Broker
 	announcer *replication.Announcer
 	listener  *replication.Listener
+	hub       *replication.Hub
 	api       *httpapi.Handler
 	server    *http.Server
 }
@@ -170,13 +171,15 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.store.Logger = logger
 	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announcer.Announce})
-	b.listener = &replication.Listener{URL: directURL, Logger: logger, Wake: b.commands.Wake}
+	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
+	b.listener = &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
 	views := viewsAPI{b.views}
 	b.api = httpapi.New(httpapi.Config{
 		Commands:    b.commands,
 		Queries:     queries.New(pool),
 		Projections: views,
 		Readiness:   views,
+		Streams:     streamsAPI{hub: b.hub},
 		Origins:     config.Origins,
 		Logger:      logger,
 		Version:     version,
@@ -191,6 +194,12 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	return b
 }
 
+// wake tells of channels that have new messages; none means any.
+func (b *broker) wake(channels ...eventstore.ChannelID) {
+	b.commands.Wake(channels...)
+	b.hub.Poke(channels...)
+}
+
 // run serves until ctx ends, then finishes what is in flight, and only then ends
 // the parts that this needs.
 func (b *broker) run(ctx context.Context, listener net.Listener) error {
@@ -201,6 +210,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return b.views.Run(failed) })
 	group.Go(func() error { return b.announcer.Run(failed) })
 	group.Go(func() error { return b.listener.Run(failed) })
+	group.Go(func() error { return b.hub.Run(failed) })
 
 	// Polls that wait end with the commands, so that the HTTP server can drain.
 	// Before that, push consumers give back what they hold.
