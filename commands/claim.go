@@ -20,6 +20,7 @@ type claimJob struct {
 	channel channel
 	waiters []*waiter
 	from    *bounds // nil: a full scan
+	grain   int     // waiters get at least so many messages, the first ones first
 	likely  int     // how many messages it will find
 }
 
@@ -28,7 +29,7 @@ func (c *claimJob) size() (items, weight int) { return c.likely, 0 }
 const claimSQL = `-- commands.claim
 select c.request, c.delivery, c.lease_until, c.message_ids, c.origin_ids, c.keys, c.priorities, c.attempts, c.published_ats,
     c.content_types, c.headers, c.payloads
-from leat.claim($1, $2, $3, $4, $5, $6, $7) c`
+from leat.claim($1, $2, $3, $4, $5, $6, $7, $8) c`
 
 // claim gives messages to the waiters' deliveries, until conclude without their
 // contents if they are large.
@@ -40,7 +41,7 @@ func (c *claimJob) claim(durable bool) statement {
 		consumers = make(pgtype.FlatArray[pgtype.Text], n)
 	)
 	for i, w := range c.waiters {
-		wants[i] = int32(w.req.Max)
+		wants[i] = int32(w.want)
 		if w.req.Lease > 0 {
 			leases[i] = span(w.req.Lease)
 		}
@@ -54,7 +55,7 @@ func (c *claimJob) claim(durable bool) statement {
 	}
 	return statement{
 		sql:  claimSQL,
-		args: []any{c.channel.id, wants, leases, consumers, keys, c.from.array(), durable},
+		args: []any{c.channel.id, wants, leases, consumers, keys, c.from.array(), c.grain, durable},
 		read: c.scan,
 	}
 }

@@ -12,7 +12,8 @@ const (
 	retryEvery    = 250 * time.Millisecond // while the views or the database are away
 	claimTimeout  = 10 * time.Second
 	claimWaiters  = 100  // served by one claim
-	claimMessages = 2000 // asked for by one claim, unless one waiter wants more
+	claimMessages = 2000 // asked for by one claim
+	claimShare    = 100  // of them, that a waiter may count on
 	fullScanShare = 20   // full scans take at most 1/20 of the time
 )
 
@@ -32,6 +33,7 @@ type dispatcher struct {
 	// Of the running goroutine.
 	from   bounds
 	full   pacer
+	flow   flow
 	short  bool // the last claim was bounded and found too little
 	likely int  // messages that the last claim found
 }
@@ -123,7 +125,7 @@ func (d *dispatcher) round() error {
 		if len(group) == 0 {
 			continue
 		}
-		err := d.claimAlone(&claimJob{channel: d.channel, waiters: group})
+		err := d.claimAlone(&claimJob{channel: d.channel, waiters: group, grain: 1})
 		if d.conclude(group, err); passes(err) {
 			d.conclude(filtering[i+1:], err)
 			return err
@@ -152,19 +154,36 @@ func (d *dispatcher) take(line []*waiter) (group, rest []*waiter) {
 	d.broker.mu.Lock()
 	defer d.broker.mu.Unlock()
 	d.gatherer.begin()
-	wanted := 0
+	sure := 0
 	for i, w := range line {
 		if w.left {
 			continue
 		}
-		if len(group) > 0 && (len(group) == claimWaiters || wanted+w.req.Max > claimMessages) {
-			return group, line[i:]
+		share := min(w.req.Max, claimShare)
+		if len(group) == claimWaiters || sure+share > claimMessages {
+			rest = line[i:]
+			break
 		}
-		wanted += w.req.Max
-		w.claiming = true
+		sure += share
+		w.claiming, w.want = true, w.req.Max
 		group = append(group, w)
 	}
-	return group, nil
+	ration(group)
+	return group, rest
+}
+
+// ration bounds what the waiters of a claim want together: those that want much
+// get the same. One alone gets what it wants.
+func ration(group []*waiter) {
+	if len(group) < 2 {
+		return
+	}
+	left := claimMessages
+	greedy := slices.SortedFunc(slices.Values(group), func(a, b *waiter) int { return a.want - b.want })
+	for i, w := range greedy {
+		w.want = min(w.want, left/(len(greedy)-i))
+		left -= w.want
+	}
 }
 
 // serve claims for waiters that take any message, until nothing is left for
@@ -220,7 +239,7 @@ func (d *dispatcher) claimed(served int, took time.Duration, enough bool) {
 func split(group []*waiter) (served, unserved []*waiter, enough bool) {
 	enough = true
 	for _, w := range group {
-		enough = enough && len(w.deliveries) == w.req.Max
+		enough = enough && len(w.deliveries) == w.want
 		if len(w.deliveries) > 0 {
 			served = append(served, w)
 		} else {
@@ -240,7 +259,7 @@ func (d *dispatcher) mustBeSure(line []*waiter) bool {
 
 // scan is one claim for waiters that take any message.
 func (d *dispatcher) scan(group []*waiter, full bool) error {
-	job := &claimJob{channel: d.channel, waiters: group}
+	job := &claimJob{channel: d.channel, waiters: group, grain: d.flow.grain(time.Now(), len(group))}
 	if full {
 		start := time.Now()
 		if err := d.claimAlone(job); err != nil {
@@ -257,6 +276,7 @@ func (d *dispatcher) scan(group []*waiter, full bool) error {
 	for _, w := range group {
 		d.likely += len(w.deliveries)
 	}
+	d.flow.add(time.Now(), d.likely)
 	d.from.follow(group, d.channel.fifo)
 	return nil
 }

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"time"
 )
 
 // Number is a job of one item.
@@ -50,3 +51,12 @@ func (b *Broker) Waiting() int {
 	}
 	return n
 }
+
+// Flow is for tests without a database.
+type Flow struct{ f flow }
+
+// Add is add.
+func (f *Flow) Add(now time.Time, messages int) { f.f.add(now, messages) }
+
+// Grain is grain.
+func (f *Flow) Grain(now time.Time, waiters int) int { return f.f.grain(now, waiters) }

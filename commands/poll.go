@@ -123,7 +123,8 @@ func (b *Broker) PollTx(ctx context.Context, tx pgx.Tx, req PollRequest) ([]Deli
 		return nil, err
 	}
 	w := newWaiter(req, time.Time{})
-	job := &claimJob{channel: ch, waiters: []*waiter{w}}
+	w.want = req.Max
+	job := &claimJob{channel: ch, waiters: []*waiter{w}, grain: 1}
 	err = run(ctx, tx, job.claim(true))
 	return w.deliveries, job.conclude(ctx, tx, err)
 }

@@ -3,6 +3,9 @@
 -- request that got any, its messages in arrays, in the order of the queue. A
 -- message of more than 8 KiB comes without headers and payload, which
 -- leat.contents() reads: an array of large ones could outgrow any memory.
+-- When there is less than all want, the requests get even shares, but each at least
+-- grain messages, the first ones first: a delivery and its settlement cost more than
+-- the messages in them.
 -- from_ids, if given, are lower bounds by rank that let the scan pass over what
 -- is long gone while a held snapshot keeps it in the index; only a call without
 -- them finds everything. Unless durable, the transaction commits asynchronously: a
@@ -14,6 +17,7 @@ create function leat.claim(
     consumers    text[],
     routing_keys text[],
     from_ids     bigint[],
+    grain        integer,
     durable      boolean
 ) returns table (
     request       integer,
@@ -58,18 +62,20 @@ begin
     channel := known.channel;
 
     if channel.mode = 'fifo' then
-        picks := leat.pick_fifo(queue, now_, wants, routing_keys, coalesce(from_ids[1], 0));
+        picks := leat.pick_fifo(queue, now_, wants, routing_keys, coalesce(from_ids[1], 0), grain);
     else
-        picks := leat.pick_standard(channel, now_, wants, routing_keys, from_ids);
+        picks := leat.pick_standard(channel, now_, wants, routing_keys, from_ids, grain);
     end if;
     if picks = '{}' then
         return;
     end if;
 
-    -- The position of a request's event is its delivery. Requests are served in
-    -- their order, so the last pick is of the last one served.
+    -- The position of a request's event is its delivery. Those that got something
+    -- are the first ones.
     perform leat.fence();
-    drawn := array(select nextval('leat.position_seq') from generate_series(1, picks[cardinality(picks)].request));
+    drawn := array(
+        select nextval('leat.position_seq')
+        from generate_series(1, case when cardinality(wants) = 1 then 1 else (select max(p.request) from unnest(picks) p) end));
 
     if exists (select from unnest(picks) p where p.upto - p.start + 1 < p.size) then
         -- A run that was taken in parts: the parts become runs of their own ...
@@ -154,7 +160,8 @@ create function leat.pick_standard(
     now_         timestamptz,
     wants        integer[],
     routing_keys text[],
-    from_ids     bigint[]
+    from_ids     bigint[],
+    grain        integer
 ) returns leat.pick[]
 language plpgsql
 set enable_sort = off as $$ -- the rest is set by leat.claim
@@ -246,19 +253,68 @@ begin
         exit when need = 0 and request = cardinality(wants);
     end loop;
     close source;
+    if cardinality(wants) > 1 and picks <> '{}' and (need > 0 or request < cardinality(wants)) then
+        return leat.share(picks, wants, grain);
+    end if;
     return picks;
+end
+$$;
+
+-- Divides what was picked, which is less than all want, evenly among the requests,
+-- but gives at least grain messages to each, the first ones first. Those that get
+-- something are the first ones.
+create function leat.share(picks leat.pick[], wants integer[], grain integer) returns leat.pick[]
+language plpgsql as $$
+declare
+    shares  integer[] := array_fill(0, array[cardinality(wants)]);
+    shared  leat.pick[] := '{}';
+    pick    leat.pick;
+    left_   integer := (select sum(p.upto - p.start + 1) from unnest(picks) p);
+    open    integer; -- requests that may get more in this round
+    request integer := 1;
+    taken   integer;
+    part    integer;
+begin
+    while left_ > 0 loop
+        open := (select count(*) from unnest(wants, shares) u (want, share) where u.share < u.want);
+        for i in 1 .. cardinality(wants) loop
+            exit when left_ = 0;
+            continue when shares[i] = wants[i];
+            part := least(wants[i] - shares[i], left_, greatest(grain, (left_ + open - 1) / open));
+            shares[i] := shares[i] + part;
+            left_ := left_ - part;
+            open := open - 1;
+        end loop;
+    end loop;
+
+    foreach pick in array picks loop
+        continue when pick.start > 1; -- its run was all taken with the first part
+        taken := 0;
+        while taken < pick.size loop
+            while shares[request] = 0 loop
+                request := request + 1;
+            end loop;
+            part := least(shares[request], pick.size - taken);
+            shared := shared || row(pick.tid, request, taken + 1, taken + part, pick.size)::leat.pick;
+            taken := taken + part;
+            shares[request] := shares[request] - part;
+        end loop;
+    end loop;
+    return shared;
 end
 $$;
 
 -- Picks from a FIFO queue: locks a free lane, then reads its runs in a later
 -- statement, which sees all that was committed before the lock. One lane serves
--- one request only: one delivery of a key in flight at a time.
+-- one request only: one delivery of a key in flight at a time. Requests take turns
+-- at the lanes, after at least grain messages.
 create function leat.pick_fifo(
     queue        integer,
     now_         timestamptz,
     wants        integer[],
     routing_keys text[],
-    from_id      bigint
+    from_id      bigint,
+    grain        integer
 ) returns leat.pick[]
 language plpgsql
 set enable_sort = off as $$ -- the rest is set by leat.claim
@@ -279,8 +335,12 @@ declare
     lane    record;
     run     record;
     picks   leat.pick[] := '{}';
-    request integer := 1;
-    need    integer := wants[1];
+    needs   integer[] := wants;
+    open    integer[] := array(select generate_subscripts(wants, 1)); -- requests that need more
+    turn    integer := 1;                                             -- in open
+    request integer;
+    need    integer;
+    streak  integer := 0; -- messages that the request got in its turn
     part    integer;
     got     integer;
     stray   boolean;
@@ -294,13 +354,11 @@ begin
         source := every;
     end if;
     loop
-        while need = 0 and request <= cardinality(wants) loop
-            request := request + 1;
-            need := wants[request];
-        end loop;
-        exit when request > cardinality(wants);
+        exit when open = '{}';
         fetch source into lane;
         exit when not found;
+        request := open[turn];
+        need := needs[request];
         got := 0;
         stray := false;
         for run in
@@ -334,7 +392,18 @@ begin
             update leat.lanes l
             set state = 2, in_flight = got, due_at = null
             where l.channel_id = queue and l.routing_key = lane.routing_key;
-            need := need - got;
+            needs[request] := need - got;
+            streak := streak + got;
+            if need = got then
+                open := open[:turn - 1] || open[turn + 1:];
+                streak := 0;
+            elsif streak >= grain then
+                turn := turn + 1;
+                streak := 0;
+            end if;
+            if turn > cardinality(open) then
+                turn := 1;
+            end if;
         end if;
     end loop;
     close source;

@@ -150,7 +150,7 @@ begin
     end if;
     for claimed in
         select c.* from leat.claim(leat.queue_id(queue), array[max], array[lease],
-            array[coalesce(consumer, 'sql:' || session_user)], routing_keys, null, true) c
+            array[coalesce(consumer, 'sql:' || session_user)], routing_keys, null, 1, true) c
     loop
         -- A statement of its own: it sees what the claim saw.
         return query

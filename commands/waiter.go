@@ -9,10 +9,11 @@ import (
 )
 
 // waiter is a poll that waits for its answer. Its fields belong to the broker's
-// mu, but for deliveries while claiming is set.
+// mu, but for want and deliveries while claiming is set.
 type waiter struct {
 	req        PollRequest
 	deadline   time.Time
+	want       int // of the claim under way, at most req.Max
 	deliveries []Delivery
 	err        error         // of the last attempt
 	claiming   bool          // a claim for it is under way
