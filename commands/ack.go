@@ -25,6 +25,10 @@ func (b *Broker) Ack(ctx context.Context, req SettleRequest) (SettleResult, erro
 	if err != nil {
 		return SettleResult{}, err
 	}
+	return b.ackSettlement(ctx, s)
+}
+
+func (b *Broker) ackSettlement(ctx context.Context, s settlement) (SettleResult, error) {
 	done, err := b.ack(ctx, s)
 	if err != nil {
 		return SettleResult{}, err

@@ -15,7 +15,7 @@ import (
 )
 
 // claimJob is a claim of messages for several waiters, in their order, on its
-// way. Waiters that filter come alone.
+// way. All filter alike, or none does.
 type claimJob struct {
 	channel channel
 	waiters []*waiter
@@ -28,7 +28,7 @@ func (c *claimJob) size() (items, weight int) { return c.likely, 0 }
 
 const claimSQL = `-- commands.claim
 select c.request, c.delivery, c.lease_until, c.message_ids, c.origin_ids, c.keys, c.priorities, c.attempts, c.published_ats,
-    c.content_types, c.headers, c.payloads
+    c.content_types, c.headers, c.payloads, extract(epoch from c.lease_until - clock_timestamp())::float8
 from leat.claim($1, $2, $3, $4, $5, $6, $7, $8) c`
 
 // claim gives messages to the waiters' deliveries, until conclude without their
@@ -95,17 +95,20 @@ type claimed struct {
 func (c *claimJob) scan(rows pgx.Rows) error {
 	var (
 		request int
+		left    float64 // seconds of the lease
 		row     claimed
 	)
 	targets := []any{
 		&request, &row.delivery, &row.leaseUntil, &row.ids, &row.origins, &row.keys, &row.priorities, &row.attempts, &row.publishedAts,
-		&row.contentTypes, &row.headers, &row.payloads,
+		&row.contentTypes, &row.headers, &row.payloads, &left,
 	}
 	_, err := pgx.ForEachRow(rows, targets, func() error {
 		if request < 1 || request > len(c.waiters) {
 			return fmt.Errorf("claim from %s: request %d of %d", c.channel.name, request, len(c.waiters))
 		}
-		c.waiters[request-1].deliveries = row.deliveries(c.channel)
+		w := c.waiters[request-1]
+		w.deliveries = row.deliveries(c.channel)
+		w.ends = time.Now().Add(time.Duration(left * float64(time.Second)))
 		return nil
 	})
 	return err

@@ -120,18 +120,32 @@ func (d *dispatcher) round() error {
 		d.conclude(filtering, err)
 		return err
 	}
-	for i := range filtering {
-		group, _ := d.take(filtering[i : i+1])
+	for len(filtering) > 0 {
+		same, others := alike(filtering)
+		group, rest := d.take(same)
+		filtering = slices.Concat(rest, others)
 		if len(group) == 0 {
-			continue
+			continue // they went
 		}
 		err := d.claimAlone(&claimJob{channel: d.channel, waiters: group, grain: 1})
 		if d.conclude(group, err); passes(err) {
-			d.conclude(filtering[i+1:], err)
+			d.conclude(filtering, err)
 			return err
 		}
 	}
 	return nil
+}
+
+// alike are the waiters that filter as the first one does: they can share a claim.
+func alike(filtering []*waiter) (same, others []*waiter) {
+	for _, w := range filtering {
+		if slices.Equal(w.req.RoutingKeys, filtering[0].req.RoutingKeys) {
+			same = append(same, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	return same, others
 }
 
 // line answers who waits, in the order of arrival: those that take any message,
@@ -327,12 +341,12 @@ func (d *dispatcher) conclude(waiters []*waiter, err error) {
 		case w.expired(now) || b.closed || (err != nil && !passes(err)):
 			d.answer(w, err)
 		default:
-			w.err = err
+			w.note(err)
 		}
 	}
 	b.mu.Unlock()
 	for _, w := range back {
-		d.giveBack(w)
+		d.broker.giveBack(d.channel, w.req.Consumer, receiptsOf(w.deliveries))
 	}
 }
 

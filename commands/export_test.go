@@ -30,7 +30,7 @@ func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, contentsSQL, deadStartSQL, declareChannelSQL,
+		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, consumeSQL, contentsSQL, deadStartSQL, declareChannelSQL,
 		declareLinkSQL, deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
 		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL,
 		redriveIDsSQL, redriveSQL, releaseSQL, remainingSQL, sweepSQL,
@@ -51,6 +51,9 @@ func (b *Broker) Waiting() int {
 	}
 	return n
 }
+
+// ClaimSQL is claimSQL.
+const ClaimSQL = claimSQL
 
 // Flow is for tests without a database.
 type Flow struct{ f flow }

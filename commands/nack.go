@@ -60,28 +60,35 @@ func afterCommit(...eventstore.ChannelID) {}
 func (b *Broker) nack(
 	ctx context.Context, db querier, req NackRequest, ready func(...eventstore.ChannelID),
 ) (SettleResult, error) {
-	if req.Action == "" {
-		req.Action = RetryAction
-	}
-	if err := req.check(); err != nil {
+	if err := req.complete(); err != nil {
 		return SettleResult{}, err
 	}
+	return b.oneQueue(ctx, db, req.SettleRequest, func(s settlement) (SettleResult, error) {
+		return b.nackSettlement(ctx, db, s, req, ready)
+	})
+}
+
+func (b *Broker) nackSettlement(
+	ctx context.Context, db querier, s settlement, req NackRequest, ready func(...eventstore.ChannelID),
+) (SettleResult, error) {
 	delay := pgtype.Interval{}
 	if req.Delay != nil {
 		delay = span(*req.Delay)
 	}
-	return b.oneQueue(ctx, db, req.SettleRequest, func(s settlement) (SettleResult, error) {
-		deliveries, messages := columns(s.receipts)
-		result, err := s.run(ctx, db, nackFates[req.Action], nackSQL, s.channel.id, deliveries, messages,
-			req.Action, delay, req.Reason, req.ErrorClass, s.actor)
-		if err == nil && result.Settled > 0 {
-			ready(s.channel.id)
-		}
-		return result, err
-	})
+	deliveries, messages := columns(s.receipts)
+	result, err := s.run(ctx, db, nackFates[req.Action], nackSQL, s.channel.id, deliveries, messages,
+		req.Action, delay, req.Reason, req.ErrorClass, s.actor)
+	if err == nil && result.Settled > 0 {
+		ready(s.channel.id)
+	}
+	return result, err
 }
 
-func (r NackRequest) check() error {
+// complete sets what has a default, and checks the rest.
+func (r *NackRequest) complete() error {
+	if r.Action == "" {
+		r.Action = RetryAction
+	}
 	var f faults
 	if _, ok := nackFates[r.Action]; !ok {
 		f.invalid(-1, "action", "must be %s, %s or %s", RetryAction, DeadLetterAction, DiscardAction)

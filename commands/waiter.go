@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,25 +10,37 @@ import (
 )
 
 // waiter is a poll that waits for its answer. Its fields belong to the broker's
-// mu, but for want and deliveries while claiming is set.
+// mu, but for want, deliveries and ends while claiming is set.
 type waiter struct {
 	req        PollRequest
 	deadline   time.Time
 	want       int // of the claim under way, at most req.Max
 	deliveries []Delivery
+	ends       time.Time     // of their lease, by this broker's clock
 	err        error         // of the last attempt
 	claiming   bool          // a claim for it is under way
 	tried      bool          // it had an attempt
 	left       bool          // nobody waits for it any more
 	answered   bool          // it has its answer
 	done       chan struct{} // closed when it has its answer
+	trouble    chan struct{} // of a consumer: holds a sign that err passes, but is new
 }
 
 func newWaiter(req PollRequest, deadline time.Time) *waiter {
 	return &waiter{req: req, deadline: deadline, done: make(chan struct{})}
 }
 
-// filters reports whether the waiter wants certain keys, and so claims alone.
+// newConsumerWaiter waits until it is withdrawn.
+func newConsumerWaiter(req PollRequest) *waiter {
+	w := newWaiter(req, time.Now().Add(forever))
+	w.trouble = make(chan struct{}, 1)
+	return w
+}
+
+const forever = 100 * 365 * 24 * time.Hour
+
+// filters reports whether the waiter wants certain keys, and so shares claims with
+// those only that want the same.
 func (w *waiter) filters() bool { return len(w.req.RoutingKeys) > 0 }
 
 // expired reports whether the waiter may not wait for another attempt.
@@ -104,17 +117,58 @@ func (d *dispatcher) dismiss(w *waiter) bool {
 // abandon takes a waiter out whose caller went away. What was or is being
 // claimed for it is given back.
 func (d *dispatcher) abandon(w *waiter) {
+	d.broker.giveBack(d.channel, w.req.Consumer, receiptsOf(d.withdraw(w)))
+}
+
+// withdraw takes a waiter out and answers what it got. What is being claimed for
+// it is given back.
+func (d *dispatcher) withdraw(w *waiter) []Delivery {
 	d.broker.mu.Lock()
-	answered := w.answered
-	if w.claiming {
+	defer d.broker.mu.Unlock()
+	switch {
+	case w.answered:
+		return w.deliveries
+	case w.claiming:
 		w.left = true
-	} else if !answered {
+	default:
 		d.remove(w)
 	}
-	d.broker.mu.Unlock()
-	if answered {
-		d.giveBack(w)
+	return nil
+}
+
+// resize changes how much a waiter wants, unless it is being served. One that
+// wants nothing is taken out.
+func (d *dispatcher) resize(w *waiter, most int) (out bool) {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	switch {
+	case w.answered || w.claiming:
+	case most > 0:
+		w.req.Max = most
+	default:
+		d.remove(w)
+		return true
 	}
+	return false
+}
+
+// trouble is the error that a waiter was told of.
+func (d *dispatcher) trouble(w *waiter) error {
+	d.broker.mu.Lock()
+	defer d.broker.mu.Unlock()
+	return w.err
+}
+
+// note keeps the error of an attempt, after which a waiter goes on waiting, and
+// tells a consumer when it is another one than before.
+func (w *waiter) note(err error) {
+	if w.trouble != nil && err != nil && !sameCode(err, w.err) {
+		select {
+		case w.trouble <- struct{}{}:
+		default:
+		}
+	}
+	w.err = err
 }
 
 func (d *dispatcher) remove(w *waiter) {
@@ -124,22 +178,17 @@ func (d *dispatcher) remove(w *waiter) {
 	}
 }
 
-// giveBack releases what was claimed for a waiter that went away.
-func (d *dispatcher) giveBack(w *waiter) {
-	if len(w.deliveries) == 0 {
-		return
+func receiptsOf(deliveries []Delivery) []eventstore.Receipt {
+	receipts := make([]eventstore.Receipt, len(deliveries))
+	for i := range deliveries {
+		receipts[i] = deliveries[i].Receipt
 	}
-	receipts := make([]eventstore.Receipt, len(w.deliveries))
-	for i := range w.deliveries {
-		receipts[i] = w.deliveries[i].Receipt
-	}
-	ctx, cancel := batchContext()
-	defer cancel()
-	b := d.broker
-	if _, err := releaseMany(ctx, b.cfg.Pool, d.channel.id, receipts, w.req.Consumer); err != nil {
-		b.cfg.Logger.Warn("release messages of a poll that went away: they come back when their lease ends",
-			"queue", d.channel.name, "messages", len(receipts), "error", err)
-		return
-	}
-	b.ready(d.channel.id)
+	return receipts
+}
+
+// sameCode reports whether two errors are of one code, or both of none.
+func sameCode(a, b error) bool {
+	x, _ := errors.AsType[*eventstore.Error](a)
+	y, _ := errors.AsType[*eventstore.Error](b)
+	return (x == nil) == (y == nil) && (x == nil || x.Code == y.Code)
 }
