@@ -10,6 +10,11 @@
 //   - G5: the circuit of a FIFO key opens in the transaction that dead-letters a
 //     message of it, and the rest of the key follows (circuit.sql; TestG5…).
 //   - G8: a refused message refuses its request, and nothing of it is stored.
+//   - Those who wait for a queue at one broker get even shares of what comes, and
+//     take turns (TestPollsShareEvenly, TestPollsTakeTurns, TestConsumersShareEvenly).
+//   - A Consumer never has more than its prefetch in hand, does not starve when
+//     leases end, and gives everything back when it closes, without counting an
+//     attempt (TestFS5Prefetch, TestF02ConsumerDoesNotStarve, TestFS3CloseReleases).
 //
 // # How it works
 //
@@ -23,7 +28,9 @@
 // again (gatherer.go). A batch that one member spoils is repeated member by member,
 // and what has to wait for a lock then goes by itself. The dispatcher of a queue
 // claims for all who wait there; a poll that finds nothing waits for a wake-up, or
-// a second.
+// a second. When a claim finds less than all want, leat.share divides it: evenly,
+// and under load in portions that are worth a delivery (flow.go). A Consumer, which
+// the API pushes from, is a caller that goes back into line whenever it has room.
 //
 // Dead letters are recovered, redriven and removed in pages of whole runs, a FIFO
 // key in one transaction (dead_letters.sql, recover.sql, redrive.sql). A page waits
@@ -45,5 +52,6 @@
 // # Reading order
 //
 // channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, then broker.go,
-// coalescer.go, gatherer.go, rounds.go, dispatcher.go, sweeper.go.
+// coalescer.go, gatherer.go, rounds.go, dispatcher.go, waiter.go, flow.go, consume.go,
+// sweeper.go.
 package commands
