@@ -25,7 +25,14 @@
 //     in any way, and each once while the process lives
 //     (TestF33SubscribeReconnects). Only what was handled without a gap is
 //     committed (TestF33CommitsContiguousPrefix); a gap would be an error.
+//
 //   - What cannot go on says why, and where it can (TestSubscribeEnds).
+//
+//   - A consumer of a queue acks what its handler handled, keeps its leases
+//     (TestConsumeExtendsLeases), tells the handler when one is lost
+//     (TestConsumeLeaseLost), and gives back what it did not handle
+//     (TestConsumeStops). Messages of a key of a FIFO queue never overtake each
+//     other (TestConsumeKeepsTheOrderOfKeys).
 //
 // # How it works
 //
@@ -40,6 +47,8 @@
 //
 // The subscription knows what is handled; each connection's pen tells its server.
 // A new connection asks for what did not come yet, and drops what it brings again.
+// Consume works in the same way, with a consumer and a clerk; but there the end
+// of a connection gives back what it brought, so handlers are told to end.
 //
 // # Failure handling
 //
@@ -55,5 +64,6 @@
 // in memory: as many as the window, of any size.
 //
 // Reading order: client.go, then any noun; publisher.go, flight.go; subscribe.go,
-// socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go.
+// socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go;
+// consume.go, consumer.go, consumer_session.go, clerk.go, nack.go.
 package client
