@@ -20,9 +20,10 @@ type Config struct {
 	// Limits bound requests; what is 0 has the value of DefaultLimits.
 	Limits Limits
 	// Announce is called after each commit that may have made messages
-	// deliverable, with their channels, so that other brokers can be told. It
-	// must not block. Default: nobody is told.
-	Announce func(channels []eventstore.ChannelID)
+	// deliverable, with their channels, so that other brokers can be told. logged
+	// says that those who read the write-ahead log see it there (leat.wake), as
+	// after a publish. It must not block. Default: nobody is told.
+	Announce func(channels []eventstore.ChannelID, logged bool)
 }
 
 // Broker runs commands. It is safe for concurrent use. Commands work from New
@@ -69,7 +70,7 @@ func New(cfg Config) *Broker {
 		cfg.Logger = slog.Default()
 	}
 	if cfg.Announce == nil {
-		cfg.Announce = func([]eventstore.ChannelID) {}
+		cfg.Announce = func([]eventstore.ChannelID, bool) {}
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	b := &Broker{

@@ -26,7 +26,7 @@ func wired(t testing.TB, url string) broker {
 	t.Helper()
 	pool := connect(t, url)
 	logger := slog.New(slog.DiscardHandler)
-	announcer := replication.NewAnnouncer(pool, logger)
+	announcer := replication.NewAnnouncer(pool, nil, logger)
 	b := serve(t, pool, commands.Config{Announce: announcer.Announce})
 	listener := replication.Listener{URL: url, Logger: logger, Wake: b.Wake}
 	views := projections.New(pool, logger)

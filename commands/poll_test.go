@@ -133,7 +133,7 @@ func TestAnnounce(t *testing.T) {
 	t.Parallel()
 	announced := make(chan eventstore.ChannelID, 100)
 	base := setup(t)
-	b := serve(t, base.pool, commands.Config{Announce: func(channels []eventstore.ChannelID) {
+	b := serve(t, base.pool, commands.Config{Announce: func(channels []eventstore.ChannelID, _ bool) {
 		for _, c := range channels {
 			announced <- c
 		}

@@ -231,5 +231,5 @@ func (b *Broker) published(p *publication, answer publishAnswer) {
 	for _, to := range slices.Concat(answer.routedTo...) {
 		ready[to.id] = struct{}{}
 	}
-	b.ready(slices.Collect(maps.Keys(ready))...)
+	b.tell(slices.Collect(maps.Keys(ready)), true)
 }

@@ -21,10 +21,14 @@ func (b *Broker) Wake(channels ...eventstore.ChannelID) {
 }
 
 // ready tells pollers, here and elsewhere, after a commit of this broker.
-func (b *Broker) ready(channels ...eventstore.ChannelID) {
+func (b *Broker) ready(channels ...eventstore.ChannelID) { b.tell(channels, false) }
+
+// tell is ready; logged says that the commit itself told those who read the
+// write-ahead log.
+func (b *Broker) tell(channels []eventstore.ChannelID, logged bool) {
 	if len(channels) == 0 {
 		return
 	}
 	b.Wake(channels...)
-	b.cfg.Announce(channels)
+	b.cfg.Announce(channels, logged)
 }

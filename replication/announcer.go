@@ -15,85 +15,78 @@ import (
 )
 
 const (
-	// Commits of this long share one NOTIFY, whose commit lock is database-wide.
+	// Commits of this long share one transaction: that of NOTIFY takes a lock which
+	// is database-wide.
 	debounce = 5 * time.Millisecond
 	// A payload stays below NOTIFY's 8,000 bytes: ids have at most 10 digits.
 	idsPerNotification = 700
 )
 
 // Announcer tells other brokers which channels have new messages, outside the
-// transactions that put them there.
+// transactions that put them there. It tells each in the way in which it hears, and
+// nobody if there is nobody.
 type Announcer struct {
-	pool   *pgxpool.Pool
-	logger *slog.Logger
-
-	mu      sync.Mutex
-	pending map[eventstore.ChannelID]struct{}
-	wake    chan struct{}
+	pool     *pgxpool.Pool
+	logger   *slog.Logger
+	registry *Registry
+	fresh    *gathered // what the write-ahead log does not tell by itself
+	logged   *gathered // what it does tell
 }
 
-// NewAnnouncer returns an announcer that sends through pool once it runs.
-func NewAnnouncer(pool *pgxpool.Pool, logger *slog.Logger) *Announcer {
-	return &Announcer{
-		pool:    pool,
-		logger:  logger,
-		pending: map[eventstore.ChannelID]struct{}{},
-		wake:    make(chan struct{}, 1),
+// NewAnnouncer returns an announcer that sends through pool once it runs. Without a
+// registry it takes it that there are brokers of both modes.
+func NewAnnouncer(pool *pgxpool.Pool, registry *Registry, logger *slog.Logger) *Announcer {
+	return &Announcer{pool: pool, registry: registry, logger: logger, fresh: newGathered(), logged: newGathered()}
+}
+
+// Announce notes channels for the next announcement and returns at once. logged says
+// that brokers which read the write-ahead log know already.
+func (a *Announcer) Announce(channels []eventstore.ChannelID, logged bool) {
+	switch {
+	case !logged:
+		a.fresh.add(channels)
+	case a.others(ModeNotify):
+		a.logged.add(channels)
 	}
 }
 
-// Announce notes channels for the next notification and returns at once.
-func (a *Announcer) Announce(channels []eventstore.ChannelID) {
-	a.mu.Lock()
-	for _, id := range channels {
-		a.pending[id] = struct{}{}
-	}
-	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default: // a notification is due already
-	}
-}
-
-// Run sends notifications until ctx ends. One that cannot be sent is logged and
-// given up: the other brokers look by themselves every second.
+// Run announces until ctx ends. What cannot be sent is logged and given up: the
+// other brokers look by themselves every second.
 func (a *Announcer) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.wake:
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(debounce):
-		}
-		for ids := range slices.Chunk(a.take(), idsPerNotification) {
-			if err := a.send(ctx, ids); err != nil && ctx.Err() == nil {
-				a.logger.Debug("announce channels", "error", err)
-			}
-		}
-	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		a.logged.each(ctx, debounce, func(channels []eventstore.ChannelID) { a.send(ctx, channels, false) })
+	})
+	a.fresh.each(ctx, debounce, func(channels []eventstore.ChannelID) { a.send(ctx, channels, a.others(ModeWAL)) })
+	return nil
 }
 
-func (a *Announcer) take() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	ids := make([]string, 0, len(a.pending))
-	for id := range a.pending {
-		ids = append(ids, strconv.FormatInt(int64(id), 10))
-	}
-	clear(a.pending)
-	return ids
-}
+func (a *Announcer) others(mode Mode) bool { return a.registry == nil || a.registry.Others(mode) }
 
 const announceSQL = `-- replication.announce
-select pg_notify('leat', $1)`
+select case when $2 then pg_notify('leat', $1)::text end,
+       case when $3 then pg_logical_emit_message(true, 'leat', $1)::text end`
 
-func (a *Announcer) send(ctx context.Context, ids []string) error {
-	sending, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	_, err := a.pool.Exec(sending, announceSQL, strings.Join(ids, ","))
-	return err
+func (a *Announcer) send(ctx context.Context, channels []eventstore.ChannelID, log bool) {
+	notify := a.others(ModeNotify)
+	if !notify && !log {
+		return
+	}
+	for ids := range slices.Chunk(channels, idsPerNotification) {
+		sending, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := a.pool.Exec(sending, announceSQL, join(ids), notify, log)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			a.logger.Debug("announce channels", "error", err)
+		}
+	}
+}
+
+func join(channels []eventstore.ChannelID) string {
+	texts := make([]string, len(channels))
+	for i, id := range channels {
+		texts[i] = strconv.FormatInt(int64(id), 10)
+	}
+	return strings.Join(texts, ",")
 }

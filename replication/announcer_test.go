@@ -39,11 +39,11 @@ func TestF05AnnouncerShares(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	next := subscribe(t, pool)
-	a := replication.NewAnnouncer(pool, quiet)
+	a := replication.NewAnnouncer(pool, nil, quiet)
 	const channels, first = 1500, 2_000_000_000
 	for range 3 { // again and again before it is sent
 		for id := range channels {
-			a.Announce([]eventstore.ChannelID{eventstore.ChannelID(first + id)})
+			a.Announce([]eventstore.ChannelID{eventstore.ChannelID(first + id)}, false)
 		}
 	}
 	run(t, a.Run)
@@ -55,7 +55,7 @@ func TestF05AnnouncerShares(t *testing.T) {
 	}
 	slices.Sort(got)
 	require.Len(t, slices.Compact(got), channels)
-	a.Announce([]eventstore.ChannelID{5})
+	a.Announce([]eventstore.ChannelID{5}, false)
 	require.Equal(t, "5", next(), "nothing was sent twice")
 }
 
@@ -66,15 +66,15 @@ func TestAnnouncerOutlivesLostConnections(t *testing.T) {
 	own, err := pgxpool.New(ctx, address)
 	require.NoError(t, err)
 	t.Cleanup(own.Close)
-	a := replication.NewAnnouncer(own, quiet)
+	a := replication.NewAnnouncer(own, nil, quiet)
 	run(t, a.Run)
 	next := subscribe(t, pool)
 	for id := eventstore.ChannelID(1); id <= 3; id++ {
 		again := time.AfterFunc(0, func() {})
 		for heard := ""; heard != id.String(); heard = next() {
 			again.Stop()
-			a.Announce([]eventstore.ChannelID{id})
-			again = time.AfterFunc(time.Second, func() { a.Announce([]eventstore.ChannelID{id}) })
+			a.Announce([]eventstore.ChannelID{id}, false)
+			again = time.AfterFunc(time.Second, func() { a.Announce([]eventstore.ChannelID{id}, false) })
 		}
 		again.Stop()
 		_, err := pool.Exec(ctx, `
@@ -87,11 +87,11 @@ func TestAnnouncerOutlivesLostConnections(t *testing.T) {
 // The announcer ends though much is announced.
 func TestAnnouncerEnds(t *testing.T) {
 	t.Parallel()
-	a := replication.NewAnnouncer(dbtest.New(t), quiet)
+	a := replication.NewAnnouncer(dbtest.New(t), nil, quiet)
 	stop := run(t, a.Run)
 	for id := range eventstore.ChannelID(5000) {
-		a.Announce([]eventstore.ChannelID{id})
+		a.Announce([]eventstore.ChannelID{id}, false)
 	}
 	stop()
-	a.Announce([]eventstore.ChannelID{1}) // and harms nobody afterwards
+	a.Announce([]eventstore.ChannelID{1}, false) // and harms nobody afterwards
 }

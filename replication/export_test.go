@@ -2,5 +2,5 @@ package replication
 
 // Statements are all the statements of the package.
 func Statements() []string {
-	return append(pointStatements(), announceSQL, contentSQL, findStartSQL, locateSQL, pageSQL, streamStatesSQL)
+	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, findStartSQL, locateSQL, pageSQL, streamStatesSQL)
 }

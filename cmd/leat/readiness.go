@@ -7,10 +7,28 @@ import (
 
 	"leat/api"
 	"leat/projections"
+	"leat/replication"
 )
 
 // probeWithin bounds how long a readiness probe waits for the database.
 const probeWithin = 2 * time.Second
+
+// readiness checks everything that the broker needs to serve.
+type readiness struct {
+	views    viewsAPI
+	tail     *replication.Tail
+	required bool // the tail
+}
+
+// Ready checks the database and the queue views, and the tail if somebody insists on it.
+func (r readiness) Ready(ctx context.Context) []api.Check {
+	checks := r.views.Ready(ctx)
+	if r.required {
+		state := r.tail.State()
+		checks = append(checks, api.Check{Name: "tail", OK: state.Mode == replication.ModeWAL, Detail: state.Reason})
+	}
+	return checks
+}
 
 // viewsAPI gives the API what it needs of the queue views.
 type viewsAPI struct{ *projections.Views }

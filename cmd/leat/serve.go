@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,8 @@ type serveConfig struct {
 	DatabaseURL string     // an existing server instead; "" for the private one
 	DirectURL   string     // the same server without a transaction pooler; "" when DatabaseURL is direct
 	Origins     ws.Origins // whose pages may subscribe and consume
+	Tail        string     // auto, wal or notify: whether to read the write-ahead log
+	Decoder     string     // output plugin to read it with; "" for PostgreSQL's own
 	Durable     *bool      // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
 }
 
@@ -54,13 +57,19 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&config.Listen, "listen", env("LEAT_LISTEN", "127.0.0.1:8080"), "address of the HTTP API, loopback only (LEAT_LISTEN)")
 	flags.StringVar(&config.Data, "data", env("LEAT_DATA", "data"), "folder of the private PostgreSQL (LEAT_DATA)")
 	flags.StringVar(&config.DatabaseURL, "database-url", os.Getenv("LEAT_DATABASE_URL"), "an existing PostgreSQL 15 or newer instead (LEAT_DATABASE_URL)")
-	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations and LISTEN (LEAT_DIRECT_URL)")
+	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations, replication and LISTEN (LEAT_DIRECT_URL)")
+	flags.StringVar(&config.Tail, "tail", env("LEAT_TAIL", tailAuto), "how to hear of commits: wal (the write-ahead log), notify (LISTEN and polling), "+
+		"or auto: wal where the server allows it (LEAT_TAIL)")
+	flags.StringVar(&config.Decoder, "decoder", env("LEAT_DECODER", replication.PgOutput), "output plugin for the write-ahead log: pgoutput or wal2json (LEAT_DECODER)")
 	origins := flags.String("allow-origin", os.Getenv("LEAT_ALLOW_ORIGIN"), "origins whose pages may subscribe and consume, as "+
 		"https://shop.example or http://localhost:*, with commas between; default: the broker's own host (LEAT_ALLOW_ORIGIN)")
 	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
 		"instead of rebuilding them; it stays so until --durable-views=false")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Durable = given(cmd, "durable-views", durable)
+		if err := checkTail(config.Tail, config.Decoder); err != nil {
+			return wrongUsage(cmd, "%v", err)
+		}
 		var err error
 		if config.Origins, err = ws.ParseOrigins(splitList(*origins)); err != nil {
 			return wrongUsage(cmd, "--allow-origin: %v", err)
@@ -155,30 +164,36 @@ type broker struct {
 	store     *eventstore.Store
 	views     *projections.Views
 	commands  *commands.Broker
-	announcer *replication.Announcer
-	listener  *replication.Listener
 	hub       *replication.Hub
+	tail      *replication.Tail
+	registry  *replication.Registry
+	announcer *replication.Announcer
 	api       *httpapi.Handler
 	server    *http.Server
 }
 
 func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger *slog.Logger) *broker {
 	b := &broker{
-		logger:    logger,
-		store:     eventstore.New(pool),
-		views:     projections.New(pool, logger),
-		announcer: replication.NewAnnouncer(pool, logger),
+		logger: logger,
+		store:  eventstore.New(pool),
+		views:  projections.New(pool, logger),
 	}
 	b.store.Logger = logger
-	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announcer.Announce})
 	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
-	b.listener = &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
+	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announce})
+	listener := &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
+	b.tail = replication.NewTail(replication.TailConfig{
+		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
+		Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
+	})
+	b.registry = replication.NewRegistry(pool, rand.Text(), b.tail, logger)
+	b.announcer = replication.NewAnnouncer(pool, b.registry, logger)
 	views := viewsAPI{b.views}
 	b.api = httpapi.New(httpapi.Config{
 		Commands:    b.commands,
 		Queries:     queries.New(pool),
 		Projections: views,
-		Readiness:   views,
+		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
 		Streams:     streamsAPI{hub: b.hub},
 		Origins:     config.Origins,
 		Logger:      logger,
@@ -192,6 +207,13 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 	return b
+}
+
+// announce tells of channels that have new messages through this broker; see
+// commands.Config.
+func (b *broker) announce(channels []eventstore.ChannelID, logged bool) {
+	b.hub.Poke(channels...)
+	b.announcer.Announce(channels, logged)
 }
 
 // wake tells of channels that have new messages; none means any.
@@ -209,7 +231,8 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return b.store.Run(failed) })
 	group.Go(func() error { return b.views.Run(failed) })
 	group.Go(func() error { return b.announcer.Run(failed) })
-	group.Go(func() error { return b.listener.Run(failed) })
+	group.Go(func() error { return b.tail.Run(failed) })
+	group.Go(func() error { return b.registry.Run(failed) })
 	group.Go(func() error { return b.hub.Run(failed) })
 
 	// Polls that wait end with the commands, so that the HTTP server can drain.

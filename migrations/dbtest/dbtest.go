@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -165,9 +166,19 @@ func (e *environment) create(ctx context.Context, name, template string) error {
 	return err
 }
 
+// drop drops a database. One with logical slots cannot be dropped by force alone:
+// those who read from them have to go first.
 func (e *environment) drop(ctx context.Context, name string) error {
-	_, err := e.admin.Exec(ctx, fmt.Sprintf("drop database if exists %s with (force)", name))
-	return err
+	for {
+		_, err := e.admin.Exec(ctx, fmt.Sprintf("drop database if exists %s with (force)", name))
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "55006" || ctx.Err() != nil {
+			return err
+		}
+		if _, err := e.admin.Exec(ctx, "select pg_terminate_backend(active_pid) from pg_replication_slots where database = $1", name); err != nil {
+			return err
+		}
+	}
 }
 
 // connect opens a pool on another database of the server.
