@@ -34,8 +34,9 @@
 // point is free at once.
 //
 // A peer that answers no ping for 10 s is gone; if messages were sent to it
-// before the ping it has a minute, because it reads them first. One that does
-// not take a frame for a minute is closed, too; it comes back with its position.
+// before the ping it has a minute, because it reads them first, and so on while
+// it takes more or sends something. One that does not take a frame for a minute
+// is closed, too; it comes back with its position.
 //
 // # What it does not do
 //

@@ -14,7 +14,7 @@ import (
 // session less than a goroutine.
 type pinger struct {
 	busy  atomic.Bool // messages were sent since the last ping
-	heard atomic.Bool // a frame came since the last ping
+	heard atomic.Bool // the peer did something else than answer since the last ping
 
 	mu      sync.Mutex
 	timer   *time.Timer

@@ -194,13 +194,21 @@ func (s *session) write(ctx context.Context, frame []byte) error {
 		s.stuck.Reset(patience)
 	}
 	defer s.stuck.Stop()
+	began := time.Now()
 	// A context that ends would close the connection without a word: end does it.
 	if err := s.conn.Write(context.Background(), websocket.MessageText, frame); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	s.bytes.Add(int64(len(frame)))
+	if time.Since(began) > waited {
+		s.pings.heard.Store(true)
+	}
 	return nil
 }
+
+// waited is how long a write takes that had to wait until the peer took
+// something: proof that it is there.
+const waited = 50 * time.Millisecond
 
 // slowest is the rate in bytes a second at which large frames may be taken.
 const slowest = 64 << 10

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -46,7 +47,12 @@ func setup(t testing.TB, config ws.Config) *site {
 	config.Streams = s.stream
 	config.Logger = slog.New(slog.DiscardHandler)
 	s.server = ws.New(config)
-	server := httptest.NewServer(http.HandlerFunc(s.serve))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		_ = c.(*net.TCPConn).SetWriteBuffer(16 << 10) // so that who does not read is noticed early
+		return ctx
+	}
+	server.Start()
 	s.url = server.URL
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -56,6 +62,11 @@ func setup(t testing.TB, config ws.Config) *site {
 		require.Zero(t, s.stream.Subscribers(), "all subscriptions are closed")
 	})
 	return s
+}
+
+// in is the same site for a part of the test.
+func (s *site) in(t testing.TB) *site {
+	return &site{t: t, stream: s.stream, server: s.server, url: s.url}
 }
 
 // serve reads just enough parameters.

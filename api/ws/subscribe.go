@@ -106,17 +106,32 @@ func (h *subscriber) receive(ctx context.Context, s *session, kind string, frame
 			Type string `json:"type"`
 		}{})
 	case api.FrameAck:
-		var ack api.AckFrame
+		var ack struct {
+			Type   string             `json:"type"`
+			Offset *eventstore.Offset `json:"offset"`
+		}
 		if err := decode(frame, &ack); err != nil {
 			return err
 		}
-		return h.ack(ctx, s, ack.Offset)
+		offset, err := offsetOf(ack.Offset)
+		if err != nil {
+			return err
+		}
+		return h.ack(ctx, s, offset)
 	case api.FrameCommit:
-		var commit api.CommitFrame
+		var commit struct {
+			Type   string               `json:"type"`
+			Offset *eventstore.Offset   `json:"offset"`
+			Epoch  *eventstore.Position `json:"epoch"`
+		}
 		if err := decode(frame, &commit); err != nil {
 			return err
 		}
-		return h.commit(ctx, s, commit)
+		offset, err := offsetOf(commit.Offset)
+		if err != nil {
+			return err
+		}
+		return h.commit(ctx, s, offset, commit.Epoch)
 	default:
 		return unknownType(kind, api.FrameAck, api.FrameCommit, api.FrameHeartbeat)
 	}
@@ -135,16 +150,30 @@ func (h *subscriber) ack(ctx context.Context, s *session, offset eventstore.Offs
 	return nil
 }
 
-func (h *subscriber) commit(ctx context.Context, s *session, frame api.CommitFrame) error {
+func (h *subscriber) commit(ctx context.Context, s *session, offset eventstore.Offset, epoch *eventstore.Position) error {
 	subscription := h.begun.Load()
 	if subscription == nil {
 		return errEarly
 	}
-	epoch := frame.Epoch
-	if epoch == 0 {
-		epoch = subscription.epoch
+	last := eventstore.StreamPosition{Epoch: subscription.epoch, Offset: offset}
+	if epoch != nil {
+		last.Epoch = *epoch
 	}
-	return h.commits.add(ctx, s, subscription, eventstore.StreamPosition{Epoch: epoch, Offset: frame.Offset})
+	if last.Epoch <= 0 {
+		return invalid("epoch", "must be greater than 0")
+	}
+	return h.commits.add(ctx, s, subscription, last)
+}
+
+// offsetOf checks the offset of a frame.
+func offsetOf(given *eventstore.Offset) (eventstore.Offset, error) {
+	switch {
+	case given == nil:
+		return 0, invalid("offset", "is missing")
+	case *given < 0:
+		return 0, invalid("offset", "must not be negative")
+	}
+	return *given, nil
 }
 
 // refuse tells that an ack or a commit is not possible; the connection goes on.
