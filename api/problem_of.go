@@ -51,7 +51,7 @@ func ProblemItemOf(e *eventstore.Error) ProblemItem {
 // whole are the codes whose messages are sentences, also when they name a field.
 var whole = []eventstore.Code{
 	eventstore.ChannelConflict, eventstore.ChannelNotFound, eventstore.LinkConflict, eventstore.LinkCycle,
-	eventstore.OrderLost, eventstore.ReceiptMalformed,
+	eventstore.OrderLost, eventstore.PointConflict, eventstore.ReceiptMalformed,
 }
 
 // sentence is the message with its subject: most errors about a field have none.

@@ -79,10 +79,9 @@ type Point struct {
 	Stream     string              `json:"stream"`
 	Point      string              `json:"point"`
 	Epoch      eventstore.Position `json:"epoch"`
-	Offset     *eventstore.Offset  `json:"offset,omitempty" doc:"the last one that was committed; absent while nothing was"`
 	Next       eventstore.Offset   `json:"next" doc:"where a subscriber resumes; of a group, the least of its partitions"`
 	End        eventstore.Offset   `json:"end" doc:"that the stream's next message will get"`
-	Lag        int64               `json:"lag" doc:"messages that were not committed"`
+	Lag        int64               `json:"lag" doc:"messages from next on; of a group, some of them may be committed"`
 	Age        Duration            `json:"age" doc:"of the oldest message that was not committed; 0s if there is none"`
 	CreatedAt  time.Time           `json:"createdAt"`
 	Partitions []PointPartition    `json:"partitions,omitempty" nullable:"false" doc:"of a group"`
@@ -108,15 +107,21 @@ type PointPage struct {
 	Points []Point `json:"points" nullable:"false"`
 }
 
-// PointSpec declares or resets a point.
+// PointSpec declares a point.
 type PointSpec struct {
 	From       string              `json:"from,omitempty" doc:"earliest, latest (the default), an offset, or a time (RFC 3339)"`
 	Epoch      eventstore.Position `json:"epoch,omitempty" doc:"of the offset, to be refused if the stream is another one"`
-	Partitions int                 `json:"partitions,omitempty" minimum:"1" maximum:"64" doc:"more than 1: a group shares the stream; declaration only"`
+	Partitions int                 `json:"partitions,omitempty" doc:"2 to 64: a group shares the stream by routing key; default what the point has, 1 for a new one"`
+}
+
+// PointStart says where a point is moved to.
+type PointStart struct {
+	From  string              `json:"from" doc:"earliest, latest, an offset, or a time (RFC 3339)"`
+	Epoch eventstore.Position `json:"epoch,omitempty" doc:"of the offset, to be refused if the stream is another one"`
 }
 
 // PointCommit moves a point.
 type PointCommit struct {
-	Epoch  eventstore.Position `json:"epoch"`
-	Offset eventstore.Offset   `json:"offset" doc:"the last one that was processed"`
+	Epoch  eventstore.Position `json:"epoch,omitempty" doc:"of the stream, to be refused if it is another one"`
+	Offset *eventstore.Offset  `json:"offset" doc:"the last one that was processed"`
 }

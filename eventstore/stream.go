@@ -141,7 +141,7 @@ type Point struct {
 	Partitions []PointPartition
 	CreatedAt  time.Time
 	End        Offset        // that the stream's next message will get
-	Lag        int64         // messages that were not committed, of all partitions
+	Lag        int64         // messages from Next on
 	Age        time.Duration // of the oldest message that was not committed, 0 if none
 	Members    []PointMember
 }

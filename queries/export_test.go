@@ -20,8 +20,8 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 func Statements() []string {
 	return []string{
 		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
-		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, probeSQL, sessionsSQL,
-		settledHolderSQL, statusSQL, viewsAliveSQL, windowSQL,
+		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
+		settledHolderSQL, statusSQL, streamIDSQL, viewsAliveSQL, windowSQL,
 	}
 }
 
@@ -40,6 +40,7 @@ const (
 	KeyMessagesSQL  = keyMessagesSQL
 	MessagesSQL     = messagesSQL
 	PlansSQL        = plansSQL
+	PointsSQL       = pointsSQL
 	ProbeSQL        = probeSQL
 	WindowSQL       = windowSQL
 )

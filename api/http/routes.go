@@ -38,6 +38,12 @@ func (s *server) routes() []route {
 		{post, "/v1/queues/{name}/dead-letters/purge", s.purgeDeadLetters, purgeDeadLettersDoc},
 
 		{get, "/v1/streams/{name}/subscribe", s.subscribe, subscribeDoc},
+		{get, "/v1/streams/{name}/points", s.listPoints, listPointsDoc},
+		{put, "/v1/streams/{name}/points/{point}", s.declarePoint, declarePointDoc},
+		{get, "/v1/streams/{name}/points/{point}", s.getPoint, getPointDoc},
+		{remove, "/v1/streams/{name}/points/{point}", s.deletePoint, deletePointDoc},
+		{post, "/v1/streams/{name}/points/{point}/commit", s.commitPoint, commitPointDoc},
+		{post, "/v1/streams/{name}/points/{point}/reset", s.resetPoint, resetPointDoc},
 
 		{get, "/v1/circuits", s.listCircuits, listCircuitsDoc},
 		{post, "/v1/queues/{name}/circuits/open", s.openCircuit, openCircuitDoc},

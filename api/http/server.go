@@ -49,6 +49,8 @@ type Queries interface {
 	Lineage(ctx context.Context, id eventstore.MessageID, f queries.LineageFilter) (queries.Lineage, error)
 	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
 	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
+	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
+	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
 	Status(ctx context.Context) (queries.Status, error)
 }
 
@@ -70,6 +72,7 @@ type Readiness interface {
 type Config struct {
 	Commands    Commands
 	Queries     Queries
+	Points      api.Points
 	Projections Projections
 	Readiness   Readiness
 	Streams     api.Streams

@@ -54,6 +54,7 @@ func setup(t testing.TB) site {
 	server := httptest.NewServer(httpapi.New(httpapi.Config{
 		Commands:    broker,
 		Queries:     queries.New(pool),
+		Points:      replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger}),
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
 		Streams:     streamfake.New("stream", 1),

@@ -169,6 +169,7 @@ type broker struct {
 	registry  *replication.Registry
 	announcer *replication.Announcer
 	api       *httpapi.Handler
+	points    *replication.Points
 	server    *http.Server
 }
 
@@ -186,12 +187,15 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
 		Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
 	})
-	b.registry = replication.NewRegistry(pool, rand.Text(), b.tail, logger)
+	id := rand.Text()
+	b.registry = replication.NewRegistry(pool, id, b.tail, logger)
 	b.announcer = replication.NewAnnouncer(pool, b.registry, logger)
+	b.points = replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger, Broker: id})
 	views := viewsAPI{b.views}
 	b.api = httpapi.New(httpapi.Config{
 		Commands:    b.commands,
 		Queries:     queries.New(pool),
+		Points:      b.points,
 		Projections: views,
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
 		Streams:     streamsAPI{hub: b.hub},
@@ -234,6 +238,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return b.tail.Run(failed) })
 	group.Go(func() error { return b.registry.Run(failed) })
 	group.Go(func() error { return b.hub.Run(failed) })
+	group.Go(func() error { return b.points.Run(failed) })
 
 	// Polls that wait end with the commands, so that the HTTP server can drain.
 	// Before that, push consumers give back what they hold.

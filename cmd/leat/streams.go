@@ -10,8 +10,7 @@ import (
 
 // streamsAPI is the hub as the API asks for it.
 type streamsAPI struct {
-	api.Streams // of points
-	hub         *replication.Hub
+	hub *replication.Hub
 }
 
 // Subscribe begins a subscription.
