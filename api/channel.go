@@ -8,10 +8,10 @@ import (
 
 // ChannelSpec declares a channel. What is left out has its default.
 type ChannelSpec struct {
-	Kind   string      `json:"kind,omitempty" enum:"queue,exchange" doc:"default queue"`
+	Kind   string      `json:"kind,omitempty" enum:"queue,stream,exchange" doc:"default queue"`
 	Mode   string      `json:"mode,omitempty" enum:"standard,fifo" doc:"of a queue; default standard"`
 	Type   string      `json:"type,omitempty" enum:"direct,fanout,topic,headers" doc:"of an exchange: the rule of its links"`
-	Policy PolicyPatch `json:"policy,omitzero" doc:"of a queue"`
+	Policy PolicyPatch `json:"policy,omitzero" doc:"of a queue; of a stream: dedupWindow and retention"`
 }
 
 // ChannelPatch changes a channel. What is left out stays.
@@ -32,6 +32,15 @@ type PolicyPatch struct {
 	DeadLetterTo        *string      `json:"deadLetterTo,omitempty" doc:"a channel that gets copies of the messages that die; default \"\", none"`
 	DeadLetterRetention *Duration    `json:"deadLetterRetention,omitempty" doc:"how long dead letters are kept; 0s, the default, is for ever"`
 	Circuit             CircuitPatch `json:"circuit,omitzero" doc:"of a FIFO queue"`
+
+	Retention RetentionPatch `json:"retention,omitzero" doc:"of a stream: what is beyond one of its bounds is trimmed, oldest first"`
+}
+
+// RetentionPatch is the part of the retention of a stream that somebody names.
+type RetentionPatch struct {
+	Age      *Duration `json:"age,omitempty" doc:"how long messages are kept; 0s, the default, is for ever"`
+	Bytes    *int64    `json:"bytes,omitempty" minimum:"0" doc:"of payloads that are kept; 0, the default, is no bound"`
+	Messages *int64    `json:"messages,omitempty" minimum:"0" doc:"how many are kept; 0, the default, is no bound"`
 }
 
 // CircuitPatch is the part of a circuit policy that somebody names.
@@ -51,16 +60,29 @@ type RetryPatch struct {
 
 // Policy is how a channel treats its messages.
 type Policy struct {
-	Lease             Duration `json:"lease"`
-	MaxDeliveries     int      `json:"maxDeliveries"`
-	Retry             Retry    `json:"retry"`
-	NonRetryable      []string `json:"nonRetryable" nullable:"false"`
-	DeadLetterExpired bool     `json:"deadLetterExpired"`
-	DedupWindow       Duration `json:"dedupWindow"`
-	PriorityAgeing    Duration `json:"priorityAgeing"`
+	*QueuePolicy
+	DedupWindow Duration   `json:"dedupWindow"`
+	Retention   *Retention `json:"retention,omitempty" doc:"of a stream"`
+}
 
-	DeadLetterTo        string   `json:"deadLetterTo" doc:"\"\" is none"`
-	DeadLetterRetention Duration `json:"deadLetterRetention" doc:"0s is for ever"`
+// Retention is what a stream keeps.
+type Retention struct {
+	Age      Duration `json:"age" doc:"0s is for ever"`
+	Bytes    int64    `json:"bytes" doc:"of payloads; 0 is no bound"`
+	Messages int64    `json:"messages" doc:"0 is no bound"`
+}
+
+// QueuePolicy is the part of a policy that only queues have.
+type QueuePolicy struct {
+	Lease             Duration `json:"lease" required:"false"`
+	MaxDeliveries     int      `json:"maxDeliveries" required:"false"`
+	Retry             Retry    `json:"retry" required:"false"`
+	NonRetryable      []string `json:"nonRetryable" required:"false" nullable:"false"`
+	DeadLetterExpired bool     `json:"deadLetterExpired" required:"false"`
+	PriorityAgeing    Duration `json:"priorityAgeing" required:"false"`
+
+	DeadLetterTo        string   `json:"deadLetterTo" required:"false" doc:"\"\" is none"`
+	DeadLetterRetention Duration `json:"deadLetterRetention" required:"false" doc:"0s is for ever"`
 	Circuit             *Circuit `json:"circuit,omitempty" doc:"of a FIFO queue"`
 }
 
@@ -82,13 +104,23 @@ type Retry struct {
 // Channel is a declared channel.
 type Channel struct {
 	Name       string              `json:"name"`
-	Kind       string              `json:"kind" enum:"queue,exchange"`
+	Kind       string              `json:"kind" enum:"queue,stream,exchange"`
 	Mode       string              `json:"mode,omitempty" enum:"standard,fifo" doc:"of a queue"`
 	Type       string              `json:"type,omitempty" enum:"direct,fanout,topic,headers" doc:"of an exchange"`
-	Policy     *Policy             `json:"policy,omitempty" doc:"of a queue"`
+	Policy     *Policy             `json:"policy,omitempty" doc:"of a queue or a stream"`
 	DeclaredAt time.Time           `json:"declaredAt"`
 	Epoch      eventstore.Position `json:"epoch" doc:"tells this channel from a deleted one of the same name"`
 	Counts     *Counts             `json:"counts,omitempty" doc:"of a queue, in answers to GET"`
+	Stream     *StreamStatus       `json:"stream,omitempty" doc:"of a stream, in answers to GET"`
+}
+
+// StreamStatus is what a stream keeps.
+type StreamStatus struct {
+	First    eventstore.Offset `json:"first" doc:"the first offset that the stream keeps"`
+	End      eventstore.Offset `json:"end" doc:"that the next message will get"`
+	Messages int64             `json:"messages"`
+	Bytes    int64             `json:"bytes" doc:"of payloads"`
+	Points   int64             `json:"points" doc:"replication points"`
 }
 
 // Counts says how many messages of a queue are in which state.

@@ -15,8 +15,8 @@ type Message struct {
 	PayloadBase64 []byte          `json:"payloadBase64,omitempty" doc:"any bytes"`
 	ContentType   string          `json:"contentType,omitempty" doc:"application/json for payload, else application/octet-stream"`
 	Headers       json.RawMessage `json:"headers,omitempty" doc:"a JSON object; the names are kept as given"`
-	Priority      int             `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"higher first; a FIFO queue takes 0 only"`
-	Delay         Duration        `json:"delay,omitempty" doc:"not before this long from now"`
+	Priority      int             `json:"priority,omitempty" minimum:"0" maximum:"9" doc:"higher first; a FIFO queue and a stream take 0 only"`
+	Delay         Duration        `json:"delay,omitempty" doc:"not before this long from now; not in a stream, like the other times"`
 	DeliverAt     *time.Time      `json:"deliverAt,omitempty" doc:"not before; instead of delay"`
 	TTL           Duration        `json:"ttl,omitempty" doc:"never delivered later than this long from now; 0s is no end"`
 	ExpiresAt     *time.Time      `json:"expiresAt,omitempty" doc:"never delivered from then on; instead of ttl"`
@@ -32,6 +32,7 @@ type PublishRequest struct {
 type Published struct {
 	MessageID       eventstore.MessageID `json:"messageId,omitempty" doc:"absent where error is set"`
 	OriginMessageID eventstore.MessageID `json:"originMessageId,omitempty"`
+	Offset          *eventstore.Offset   `json:"offset,omitempty" doc:"the place in a stream; absent in other channels"`
 	Duplicate       bool                 `json:"duplicate" doc:"the dedupId was known with the same content: these are the first message's ids"`
 	DeadLettered    bool                 `json:"deadLettered" doc:"it went to the dead letters at once: the circuit of its routing key is not closed"`
 	DeadLetteredIn  []string             `json:"deadLetteredIn,omitempty" nullable:"false" doc:"those of routedTo where the copy went to the dead letters at once: the circuit of its routing key is not closed"`

@@ -24,6 +24,9 @@ type Config struct {
 	// says that those who read the write-ahead log see it there (leat.wake), as
 	// after a publish. It must not block. Default: nobody is told.
 	Announce func(channels []eventstore.ChannelID, logged bool)
+	// Tails reports whether this broker reads the write-ahead log itself, and so needs
+	// no other word of its own publishes than Wake. Default: it does.
+	Tails func() bool
 }
 
 // Broker runs commands. It is safe for concurrent use. Commands work from New
@@ -31,12 +34,13 @@ type Config struct {
 type Broker struct {
 	cfg      Config
 	channels channelCache
-	standard *coalescer[*publishJob] // publishes to standard queues
-	fifo     *coalescer[*publishJob] // publishes to FIFO queues, and to exchanges
-	held     *coalescer[*publishJob] // publishes that had to wait for a lock
-	rounds   *coalescer[job]         // acks and short claims
-	heldAcks *coalescer[*ackJob]     // acks that had to wait for a lock
-	claims   chan struct{}           // one slot per claim by itself, so that polls leave connections to the rest
+	standard *coalescer[*publishJob]   // publishes to standard queues
+	fifo     *coalescer[*publishJob]   // publishes to FIFO queues, and to exchanges
+	streams  []*coalescer[*publishJob] // publishes to streams, each of which belongs to one
+	held     *coalescer[*publishJob]   // publishes that had to wait for a lock
+	rounds   *coalescer[job]           // acks and short claims
+	heldAcks *coalescer[*ackJob]       // acks that had to wait for a lock
+	claims   chan struct{}             // one slot per claim by itself, so that polls leave connections to the rest
 
 	mu          sync.Mutex
 	running     int // commands under way
@@ -48,12 +52,21 @@ type Broker struct {
 }
 
 // How many batches of a sort may be on their way at once. FIFO publishes have
-// one, so that a broker never competes with itself for the append lock of a key.
+// one, so that a broker never competes with itself for the append lock of a key, and
+// so have streams in each of their lanes.
 const (
 	standardFlights = 2
 	fifoFlights     = 1
+	streamLanes     = 2
 	roundFlights    = 2
 	heldFlights     = 2
+)
+
+// How long a batch waits for who publishes into a stream at the moment: others that
+// are in the batch wait with it, and so do all FIFO publishes.
+const (
+	streamPatience = 100 * time.Millisecond
+	fifoPatience   = 20 * time.Millisecond
 )
 
 // Bounds of a batch, and the time after which it counts as lost.
@@ -72,6 +85,9 @@ func New(cfg Config) *Broker {
 	if cfg.Announce == nil {
 		cfg.Announce = func([]eventstore.ChannelID, bool) {}
 	}
+	if cfg.Tails == nil {
+		cfg.Tails = func() bool { return true }
+	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	b := &Broker{
 		cfg:         cfg,
@@ -81,9 +97,12 @@ func New(cfg Config) *Broker {
 		dispatchers: map[eventstore.ChannelID]*dispatcher{},
 		stopping:    make(chan struct{}),
 	}
-	b.standard = b.newPublisher(standardFlights, batchItems)
-	b.fifo = b.newPublisher(fifoFlights, batchItems)
-	b.held = b.newPublisher(heldFlights, 1)
+	b.standard = b.newPublisher(standardFlights, batchItems, 0)
+	b.fifo = b.newPublisher(fifoFlights, batchItems, fifoPatience)
+	for range streamLanes {
+		b.streams = append(b.streams, b.newPublisher(fifoFlights, batchItems, streamPatience))
+	}
+	b.held = b.newPublisher(heldFlights, 1, 0)
 	b.rounds = b.newRounds()
 	b.heldAcks = b.newHeldAcker()
 	return b
@@ -136,6 +155,14 @@ func shuttingDown() *eventstore.Error {
 	e := eventstore.NewError(eventstore.ShuttingDown, "The broker is shutting down.")
 	e.RetryAfter = time.Second
 	return e
+}
+
+// tailing is what leat.wake need not tell.
+func (b *Broker) tailing() *int {
+	if b.cfg.Tails() {
+		return new(1)
+	}
+	return nil
 }
 
 // batchContext bounds a batch. It outlives the callers, whose contexts must not

@@ -14,10 +14,14 @@ import (
 // Kinds and modes of channels.
 const (
 	Queue    = "queue"    // the kind: stored, competing consumers, settled one by one
+	Stream   = "stream"   // the kind: stored, every consumer reads all of it, in order, at its own place
 	Standard = "standard" // the mode: unordered, shared among consumers
 	FIFO     = "fifo"     // the mode: in order per routing key, one delivery of a key at a time
 	Exchange = "exchange" // the kind: stores nothing, only routes along its links
 )
+
+// streamMode is what the database has as the mode of a stream.
+const streamMode = "stream"
 
 // Types of exchanges. A type is the rule of all links of the exchange.
 const (
@@ -31,10 +35,10 @@ const (
 type Channel struct {
 	ID         eventstore.ChannelID
 	Name       string
-	Kind       string // Queue or Exchange
+	Kind       string // Queue, Stream or Exchange
 	Mode       string // of a queue: Standard or FIFO
 	Type       string // of an exchange: Direct, Fanout, Topic or Headers
-	Policy     Policy // of a queue
+	Policy     Policy // of a queue; of a stream its DedupWindow and Retention
 	DeclaredAt time.Time
 	Epoch      eventstore.Position // a channel declared again has another epoch
 }
@@ -56,6 +60,7 @@ const channelColumns = `c.id, c.name, c.kind,
     c.dedup_window, c.priority_ageing, coalesce((select t.name from leat.channels t where t.id = c.dead_letter_to), ''),
     c.dead_letter_retention, c.mode = 'fifo' and c.circuit,
     case when c.mode = 'fifo' then c.circuit_cool_down else '0' end, case when c.mode = 'fifo' then c.circuit_threshold else 0 end,
+    c.retention_age, c.retention_bytes, c.retention_messages,
     c.declared_at, c.epoch`
 
 func channelFields(c *Channel) []any {
@@ -64,6 +69,7 @@ func channelFields(c *Channel) []any {
 		&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Type, &p.Lease, &p.MaxDeliveries, &p.Retry.Strategy, &p.Retry.BaseDelay,
 		&p.Retry.MaxDelay, &p.Retry.Jitter, &p.NonRetryable, &p.DeadLetterExpired, &p.DedupWindow, &p.PriorityAgeing,
 		&p.DeadLetterTo, &p.DeadLetterRetention, &p.Circuit.Enabled, &p.Circuit.CoolDown, &p.Circuit.Threshold,
+		&p.Retention.Age, &p.Retention.Bytes, &p.Retention.Messages,
 		&c.DeclaredAt, &c.Epoch,
 	}
 }
@@ -104,7 +110,11 @@ func (b *Broker) declareChannel(ctx context.Context, db querier, actor string, s
 	if err != nil {
 		return Channel{}, false, err
 	}
-	err = queryRow(ctx, db, declareChannelSQL, []any{spec.Name, spec.Kind, spec.Mode + spec.Type, policy, actor},
+	mode := spec.Mode + spec.Type
+	if spec.Kind == Stream {
+		mode = streamMode
+	}
+	err = queryRow(ctx, db, declareChannelSQL, []any{spec.Name, spec.Kind, mode, policy, actor},
 		append(channelFields(&c), &created)...)
 	return c, created, channelError(err, spec.Kind)
 }
@@ -116,10 +126,12 @@ func (b *Broker) checkSpec(actor string, spec ChannelSpec) error {
 	switch spec.Kind {
 	case Queue:
 		spec.checkQueue(&f, b.cfg.Limits)
+	case Stream:
+		spec.checkStream(&f)
 	case Exchange:
 		spec.checkExchange(&f)
 	default:
-		f.invalid(-1, "kind", "must be %s or %s", Queue, Exchange)
+		f.invalid(-1, "kind", "must be %s, %s or %s", Queue, Stream, Exchange)
 	}
 	return f.err()
 }
@@ -132,8 +144,24 @@ func (spec ChannelSpec) checkQueue(f *faults, limits Limits) {
 		f.invalid(-1, "type", "is of exchanges: a queue has a mode")
 	}
 	spec.Policy.check(f, limits)
+	if spec.Policy.Retention != (RetentionPatch{}) {
+		f.invalid(-1, "retention", "is of streams: a queue keeps messages until they are settled")
+	}
 	if spec.Mode == Standard && spec.Policy.Circuit != (CircuitPatch{}) {
 		f.invalid(-1, "circuit", "is of FIFO queues: a standard queue has no circuits")
+	}
+}
+
+func (spec ChannelSpec) checkStream(f *faults) {
+	if spec.Mode != "" {
+		f.invalid(-1, "mode", "is of queues: a stream has none")
+	}
+	if spec.Type != "" {
+		f.invalid(-1, "type", "is of exchanges: a stream has none")
+	}
+	spec.Policy.check(f, DefaultLimits())
+	for _, field := range spec.Policy.notOfStreams() {
+		f.invalid(-1, field, "is of queues: a stream has only a dedupWindow and a retention")
 	}
 }
 
@@ -145,7 +173,7 @@ func (spec ChannelSpec) checkExchange(f *faults) {
 		f.invalid(-1, "type", "must be %s, %s, %s or %s", Direct, Fanout, Topic, Headers)
 	}
 	if spec.Policy != (PolicyPatch{}) {
-		f.invalid(-1, "policy", "is of queues: an exchange takes none")
+		f.invalid(-1, "policy", "is of queues and streams: an exchange takes none")
 	}
 }
 

@@ -1,4 +1,4 @@
--- Declares a queue, or an exchange, whose mode is its type. Again, it changes
+-- Declares a queue, a stream, or an exchange, whose mode is its type. Again, it changes
 -- nothing, and another kind, mode or setting than the channel has is a conflict;
 -- settings that are not given are not compared.
 create function leat.declare_channel(name text, kind text, mode text, policy jsonb, actor text,
@@ -42,6 +42,10 @@ begin
     wanted.declared_at := clock_timestamp();
     wanted.epoch := leat.append('channel.declared', wanted.id, actor, null, leat.channel_data(wanted));
     insert into leat.channels select wanted.*;
+    if wanted.kind = 'stream' then
+        insert into leat.streams (channel_id) values (wanted.id);
+        insert into leat.stream_heads (channel_id, next_offset, bytes) values (wanted.id, 0, 0);
+    end if;
     channel := wanted;
 end
 $$;
@@ -59,10 +63,23 @@ language sql stable set search_path = '' as $$
     select case
         when channel.kind = 'exchange' then jsonb_build_object('name', channel.name, 'kind', channel.kind, 'mode', channel.mode,
             'declared_at', channel.declared_at)
+        when channel.kind = 'stream' then (
+            select jsonb_object_agg(p.key, p.value)
+            from jsonb_each(to_jsonb(channel)) p
+            where p.key in ('name', 'kind', 'mode', 'declared_at') or p.key = any (leat.stream_settings()))
         when channel.mode = 'standard' then d.data - array['circuit', 'circuit_cool_down', 'circuit_threshold']
         else d.data
         end
-    from (select to_jsonb(channel) - array['id', 'epoch', 'deleted_at', 'linked'] as data) d
+    from (
+        select to_jsonb(channel)
+            - array['id', 'epoch', 'deleted_at', 'linked', 'retention_age', 'retention_bytes', 'retention_messages'] as data
+    ) d
+$$;
+
+-- What of a policy is of streams.
+create function leat.stream_settings() returns text[]
+language sql immutable as $$
+    select array['dedup_window', 'retention_age', 'retention_bytes', 'retention_messages']
 $$;
 
 -- Refuses the settings that a channel cannot have. Answers the others, with the id
@@ -72,10 +89,21 @@ language plpgsql set search_path = '' as $$
 declare
     setting text;
     target  leat.channels;
-    fifo    text;
+    goal    text;
 begin
     if kind = 'exchange' and policy <> '{}' then
-        raise exception 'is of queues: an exchange takes none' using errcode = 'LE003', column = 'policy';
+        raise exception 'is of queues and streams: an exchange takes none' using errcode = 'LE003', column = 'policy';
+    end if;
+    select p.key into setting
+    from jsonb_object_keys(policy) p (key)
+    where case when kind = 'stream' then p.key <> all (leat.stream_settings()) else starts_with(p.key, 'retention_') end
+    order by p.key
+    limit 1;
+    if found then
+        raise exception '%', case
+            when kind = 'stream' then 'is of queues: a stream has only a dedupWindow and a retention'
+            else 'is of streams: a queue keeps messages until they are settled'
+            end using errcode = 'LE003', column = setting;
     end if;
     select p.key into setting
     from jsonb_object_keys(policy) p (key)
@@ -91,9 +119,9 @@ begin
     end if;
     perform leat.lock_topology();
     target := leat.live_channel(policy ->> 'dead_letter_to', 'dead_letter_to');
-    fifo := leat.fifo_path(target.id);
-    if fifo is not null then
-        raise exception 'a FIFO queue would get dead letters, which come in no order: (dead letters) %', fifo
+    goal := leat.ordered_path(target.id);
+    if goal is not null then
+        raise exception 'a FIFO queue or a stream would get dead letters, which come in no order: (dead letters) %', goal
             using errcode = 'LE023', column = 'dead_letter_to';
     end if;
     return policy || jsonb_build_object('dead_letter_to', target.id);
@@ -120,11 +148,12 @@ begin
     perform leat.append('channel.altered', channel.id, actor, null, leat.channel_data(channel) - 'declared_at');
     update leat.channels c
     set (lease, max_deliveries, retry_strategy, base_delay, max_delay, jitter, non_retryable, dead_letter_expired,
-            dedup_window, priority_ageing, dead_letter_to, dead_letter_retention, circuit, circuit_cool_down, circuit_threshold) =
+            dedup_window, priority_ageing, dead_letter_to, dead_letter_retention, circuit, circuit_cool_down, circuit_threshold,
+            retention_age, retention_bytes, retention_messages) =
         row(channel.lease, channel.max_deliveries, channel.retry_strategy, channel.base_delay, channel.max_delay,
             channel.jitter, channel.non_retryable, channel.dead_letter_expired, channel.dedup_window, channel.priority_ageing,
             channel.dead_letter_to, channel.dead_letter_retention, channel.circuit, channel.circuit_cool_down,
-            channel.circuit_threshold)
+            channel.circuit_threshold, channel.retention_age, channel.retention_bytes, channel.retention_messages)
     where c.id = channel.id;
     return channel;
 end
@@ -165,6 +194,15 @@ begin
         if held > 0 and not force then
             raise exception 'channel % holds % messages', name, held using errcode = 'LE005';
         end if;
+    elsif channel.kind = 'stream' then
+        select h.next_offset - s.first_offset into held
+        from leat.streams s
+        join leat.stream_heads h on h.channel_id = s.channel_id
+        where s.channel_id = channel.id
+        for update of s;
+        if held > 0 and not force then
+            raise exception 'channel % holds % messages', name, held using errcode = 'LE005';
+        end if;
     end if;
     perform leat.alter_channel(u.name, '{"dead_letter_to": null}', actor) from unnest(users) u (name);
     for link in
@@ -183,6 +221,17 @@ begin
     delete from leat.lanes l where l.channel_id = channel.id;
     delete from leat.circuits c where c.channel_id = channel.id;
     delete from leat.dedup d where d.channel_id = channel.id;
+    perform leat.drop_stream(channel.id);
     update leat.channels c set deleted_at = clock_timestamp() where c.id = channel.id;
 end
+$$;
+
+-- What a stream has beside its messages, which stay in the log.
+create function leat.drop_stream(channel integer) returns void
+language sql as $$ -- runs under its callers' settings
+    delete from leat.point_holders p where p.channel_id = channel;
+    delete from leat.point_members p where p.channel_id = channel;
+    delete from leat.points p where p.channel_id = channel;
+    delete from leat.stream_heads h where h.channel_id = channel;
+    delete from leat.streams s where s.channel_id = channel
 $$;

@@ -17,6 +17,7 @@ type channel struct {
 	name     string
 	fifo     bool
 	exchange bool
+	stream   bool
 }
 
 // channelCache remembers channels by name. An entry may be out of date when a
@@ -28,18 +29,24 @@ type channelCache struct {
 }
 
 const findChannelSQL = `-- commands.findChannel
-select c.id, c.mode = 'fifo', c.kind = 'exchange'
+select c.id, c.mode = 'fifo', c.kind = 'exchange', c.kind = 'stream'
 from leat.channels c
 where c.name = $1 and c.deleted_at is null`
 
 // findQueue resolves the name of a queue.
 func (c *channelCache) findQueue(ctx context.Context, db querier, name string) (channel, error) {
 	ch, err := c.find(ctx, db, name)
-	if err == nil && ch.exchange {
+	switch {
+	case err != nil:
+		return channel{}, err
+	case ch.exchange:
 		return channel{}, eventstore.NewError(eventstore.ChannelNotFound,
 			"There is no queue %q: it is an exchange, which stores nothing.", name)
+	case ch.stream:
+		return channel{}, eventstore.NewError(eventstore.ChannelNotFound,
+			"There is no queue %q: it is a stream, which is read by offset.", name)
 	}
-	return ch, err
+	return ch, nil
 }
 
 // find resolves the name of a channel.
@@ -54,7 +61,7 @@ func (c *channelCache) find(ctx context.Context, db querier, name string) (chann
 		return channel{}, channelNotFound(name)
 	}
 	ch.name = name
-	err := queryRow(ctx, db, findChannelSQL, []any{name}, &ch.id, &ch.fifo, &ch.exchange)
+	err := queryRow(ctx, db, findChannelSQL, []any{name}, &ch.id, &ch.fifo, &ch.exchange, &ch.stream)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return channel{}, channelNotFound(name)
 	}

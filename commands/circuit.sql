@@ -564,7 +564,7 @@ begin
             perform leat.hold_dead(channel.id, close_circuit.routing_key, true);
         end if;
         messages := leat.shut_circuit(circuit, now_, coalesce(actor, 'sql:' || session_user), coalesce(recover, false), 'hand');
-        perform pg_notify('leat', channel.id::text);
+        perform leat.wake(array[channel.id]);
     else
         delete from leat.circuits c where c.channel_id = channel.id and c.routing_key = close_circuit.routing_key;
     end if;

@@ -2,7 +2,8 @@
 -- by redriving. One element per copy; optional arrays are null. parents are the
 -- messages that are copied, in their channels; origins hold the payloads. The caller
 -- holds the channel where the routes begin against deletion, and the append locks of
--- FIFO keys. Copies into
+-- FIFO keys and of streams. Copies in a stream are there at once: they have neither a
+-- priority nor times. sizes are those of the payloads. Copies into
 -- a circuit that is not closed are dead: answers for each the position that says so,
 -- and null when there are none.
 create function leat.copy_messages(
@@ -16,6 +17,8 @@ create function leat.copy_messages(
     targets     integer[],
     keys        text[],
     fifos       integer[], -- which of the targets are
+    streams     integer[], -- likewise
+    sizes       bigint[],
     priorities  smallint[],
     due_ats     timestamptz[],
     expires_ats timestamptz[],
@@ -24,15 +27,22 @@ create function leat.copy_messages(
 language plpgsql
 set search_path = '' as $$
 declare
-    ids    bigint[];
-    deaths bigint[];
+    ids     bigint[];
+    deaths  bigint[];
+    offsets  bigint[]; -- in streams
+    islands  bigint[];
+    statuses smallint[];
 begin
     perform leat.fence();
-    if priorities is not null and fifos is not null then
+    if priorities is not null and (fifos is not null or streams is not null) then
         priorities := array(
-            select case when u.target = any (fifos) then null else u.priority end
+            select case when u.target = any (fifos || streams) then null else u.priority end
             from unnest(targets, priorities) with ordinality u (target, priority, n)
             order by u.n);
+    end if;
+    if streams is not null then
+        select s.* into due_ats, expires_ats, offsets, islands, statuses
+        from leat.enter_streams(streams, targets, sizes, sources, actors, overlays, due_ats, expires_ats) s;
     end if;
     ids := array(select nextval('leat.position_seq') from generate_subscripts(parents, 1));
     -- An event per source says where its messages went, and an event per target lists
@@ -41,9 +51,9 @@ begin
         select s.source, s.actor, nextval('leat.position_seq') as position
         from (select distinct u.source, u.actor from unnest(sources, actors) u (source, actor)) s
     ), copied as (
-        insert into leat.events (at, kind, channel_id, routing_key, priority, due_at, expires_at, headers, actor, message_ids,
-            origin_ids, data)
-        select now_, 'message.copied', u.target, case when min(u.key) = max(u.key) then min(u.key) end, u.priority, u.due,
+        insert into leat.events (at, kind, channel_id, stream_offset, routing_key, priority, due_at, expires_at, headers, actor,
+            message_ids, origin_ids, data)
+        select now_, 'message.copied', u.target, min(u.stream_offset), case when min(u.key) = max(u.key) then min(u.key) end, u.priority, u.due,
             u.expires, u.overlay, u.actor, array_agg(u.id), array_agg(u.origin),
             jsonb_strip_nulls(jsonb_build_object(
                 'from', u.routed,
@@ -54,12 +64,13 @@ begin
             from (
                 select unnest(ids) as id, unnest(sources) as source, unnest(actors) as actor, unnest(parents) as parent,
                     unnest(origins) as origin, unnest(targets) as target, unnest(keys) as key, nullif(unnest(priorities), 0) as priority,
-                    unnest(due_ats) as due, unnest(expires_ats) as expires, unnest(overlays) as overlay, generate_subscripts(ids, 1) as n
+                    unnest(due_ats) as due, unnest(expires_ats) as expires, unnest(overlays) as overlay,
+                    unnest(offsets) as stream_offset, unnest(islands) as island, generate_subscripts(ids, 1) as n
             ) u
             join routed r on r.source = u.source and r.actor is not distinct from u.actor
             order by r.position, u.target, u.n
         ) u
-        group by u.routed, u.target, u.actor, u.priority, u.due, u.expires, u.overlay, u.chunk
+        group by u.routed, u.target, u.actor, u.priority, u.due, u.expires, u.overlay, u.chunk, u.island
         returning position, (data ->> 'from')::bigint as routed
     )
     insert into leat.events (position, at, kind, channel_id, actor, message_ids, data)
@@ -75,18 +86,52 @@ begin
     if fifos is not null then
         deaths := leat.deaths_by_circuit(now_, ids, targets, keys, fifos, null);
     end if;
-    perform leat.place(alive, now_, ids, targets, fifos, keys, priorities, null, due_ats, null, expires_ats, null, origins, overlays,
+    perform leat.place(alive, now_, ids, targets, fifos, keys, priorities, null, due_ats, null, expires_ats, statuses, origins, overlays,
         deaths);
     if cause <> 'link' then
         -- Publishers know where their messages go; of the others, which are few, the brokers hear.
-        perform pg_notify('leat', t.id::text) from (select distinct u.id from unnest(targets) u (id)) t;
+        perform leat.wake(targets);
     end if;
     return deaths;
 end
 $$;
 
+-- What copies are in streams: null for those that do not enter one, and their times,
+-- which those that do give up. One event lists those beside each other in an island:
+-- the order of a stream is that of the copies here. statuses are 9 where leat.place
+-- has nothing to place.
+create function leat.enter_streams(
+    streams     integer[],
+    targets     integer[],
+    sizes       bigint[],
+    sources     integer[],
+    actors      text[],
+    overlays    jsonb[],
+    inout due_ats     timestamptz[],
+    inout expires_ats timestamptz[],
+    out offsets       bigint[],
+    out islands       bigint[],
+    out statuses      smallint[]
+)
+language plpgsql as $$ -- runs under its callers' settings
+begin
+    offsets := leat.take_offsets(targets, streams, sizes);
+    select array_agg(case when i.stream_offset is null then i.due end order by i.n),
+        array_agg(case when i.stream_offset is null then i.expires end order by i.n),
+        array_agg(case when i.stream_offset is not null then i.island end order by i.n),
+        array_agg(case when i.stream_offset is null then 0 else 9 end order by i.n)
+    into due_ats, expires_ats, islands, statuses
+    from (
+        select u.*, u.stream_offset - row_number() over (
+            partition by u.target, u.source, u.actor, u.overlay, (u.n - 1) / 10000 order by u.n) as island
+        from unnest(targets, sources, actors, overlays, due_ats, expires_ats, offsets) with ordinality
+            u (target, source, actor, overlay, due, expires, stream_offset, n)
+    ) i;
+end
+$$;
+
 -- leat.copy_messages for a publish whose messages are alike but for their payloads
--- and go the same ways, into queues that take them: it costs by the run.
+-- and go the same ways, into channels that take them: it costs by the run.
 create function leat.copy_alike(
     now_    timestamptz,
     actor   text,
@@ -94,17 +139,27 @@ create function leat.copy_alike(
     parents bigint[],
     targets integer[],
     keys    text[],
-    fifos   integer[]
+    fifos   integer[],
+    streams integer[],
+    sizes   bigint[]
 ) returns void
 language plpgsql as $$ -- runs under its callers' settings
 declare
     size  integer := cardinality(parents);
     ids   bigint[] := array(select nextval('leat.position_seq') from generate_series(1, cardinality(parents) * cardinality(targets)));
     start bigint := nextval('leat.position_seq');
+    offsets bigint[]; -- of the first copy in each target
 begin
+    if streams is not null then
+        offsets := leat.take_offsets(
+            array(select target from unnest(targets) with ordinality u (target, n) cross join generate_series(1, size) order by n),
+            streams,
+            array(select sizes[i] from generate_subscripts(targets, 1) n cross join generate_series(1, size) i order by n, i));
+        offsets := array(select offsets[(n - 1) * size + 1] from generate_subscripts(targets, 1) n order by n);
+    end if;
     with copied as (
-        insert into leat.events (at, kind, channel_id, routing_key, actor, message_ids, origin_ids, data)
-        select now_, 'message.copied', targets[t], keys[t], actor, ids[(t - 1) * size + 1:t * size], parents,
+        insert into leat.events (at, kind, channel_id, stream_offset, routing_key, actor, message_ids, origin_ids, data)
+        select now_, 'message.copied', targets[t], offsets[t], keys[t], actor, ids[(t - 1) * size + 1:t * size], parents,
             jsonb_build_object('from', start)
         from generate_subscripts(targets, 1) t
         returning position
@@ -118,7 +173,8 @@ begin
     select targets[t], targets[t] = any (coalesce(fifos, '{}')), ids[(t - 1) * size + n], 0, 9, keys[t],
         ids[(t - 1) * size + n:least((t - 1) * size + n + 99, t * size)], parents[n:n + 99]
     from generate_subscripts(targets, 1) t
-    cross join generate_series(1, size, 100) n; -- as in leat.group_runs
+    cross join generate_series(1, size, 100) n -- as in leat.group_runs
+    where streams is null or targets[t] <> all (streams);
     if fifos is not null then
         insert into leat.lanes (channel_id, routing_key, head_id, state)
         select targets[t], keys[t], ids[(t - 1) * size + 1], 0
@@ -182,8 +238,8 @@ end
 $$;
 
 -- Copies of messages that died in a queue go to the channel it names, with headers
--- that say so, and on by its links. Neither leads to a FIFO queue: declarations see
--- to that. They have no time to live any more.
+-- that say so, and on by its links. Neither leads to a FIFO queue or a stream:
+-- declarations see to that. They have no time to live any more.
 create function leat.copy_dead(channel leat.channels, now_ timestamptz, actor text, reason text, held leat.held[]) returns void
 language plpgsql as $$ -- runs under its callers' settings
 declare
@@ -226,7 +282,7 @@ begin
         return;
     end if;
     perform leat.copy_messages(true, now_, 'dead_letter', array(select actor from unnest(copies.targets)),
-        array(select channel.id from unnest(copies.targets)), copies.parents, copies.origins, copies.targets, copies.keys, null,
+        array(select channel.id from unnest(copies.targets)), copies.parents, copies.origins, copies.targets, copies.keys, null, null, null,
         copies.priorities, null, null, copies.overlays);
 end
 $$;

@@ -42,32 +42,32 @@ begin
 end
 $$;
 
--- The nearest FIFO queue that messages of a channel reach, by the way there; null
--- when there is none.
-create function leat.fifo_path(channel integer) returns text
+-- The nearest channel in order, a FIFO queue or a stream, that messages of a channel
+-- reach, by the way there; null when there is none.
+create function leat.ordered_path(channel integer) returns text
 language sql stable set search_path = '' as $$
     select w.path
     from leat.walk_links(channel) w
     join leat.channels c on c.id = w.channel_id
-    where c.kind = 'queue' and c.mode = 'fifo'
+    where c.mode in ('fifo', 'stream')
     order by w.hops, w.path
     limit 1
 $$;
 
 -- Refuses a link that would make a cycle, or a way on which order is lost: from a
--- standard queue, or from dead letters, to a FIFO queue.
+-- standard queue, or from dead letters, to a FIFO queue or a stream.
 create function leat.check_link(source leat.channels, target leat.channels) returns void
 language plpgsql stable set search_path = '' as $$
 declare
     way  text;
-    fifo text;
+    goal text;
 begin
     select w.path into way from leat.walk_links(target.id) w where w.channel_id = source.id;
     if found then
         raise exception 'the link would make a cycle: % -> %', source.name, way using errcode = 'LE022', column = 'target';
     end if;
-    fifo := leat.fifo_path(target.id);
-    if fifo is null then
+    goal := leat.ordered_path(target.id);
+    if goal is null then
         return;
     end if;
     select u.path into way
@@ -83,7 +83,7 @@ begin
     order by u.hops, u.path
     limit 1;
     if found then
-        raise exception 'a FIFO queue would get what comes in no order: % -> %', way, fifo
+        raise exception 'a FIFO queue or a stream would get what comes in no order: % -> %', way, goal
             using errcode = 'LE023', column = 'target';
     end if;
 end

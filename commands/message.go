@@ -17,19 +17,19 @@ type Message struct {
 	Payload     []byte          // opaque: what goes in comes out, byte for byte
 	ContentType string          // default JSON
 	Headers     json.RawMessage // a flat JSON object; names are kept as given, order and number format are not
-	Priority    int             // 0 to 9, higher first; 0 in a FIFO queue
-	Delay       time.Duration   // deliverable so much later
-	DeliverAt   time.Time       // deliverable from then on; at most 24 h past
-	TTL         time.Duration   // never delivered when so much older; 0: no end
-	ExpiresAt   time.Time       // never delivered from then on
-	DedupID     string          // the same id within the queue's window is the same message
+	Priority    int             // 0 to 9, higher first; 0 in a FIFO queue and in a stream
+	Delay       time.Duration   // deliverable so much later; none in a stream
+	DeliverAt   time.Time       // deliverable from then on; at most 24 h past; none in a stream
+	TTL         time.Duration   // never delivered when so much older; 0: no end; none in a stream
+	ExpiresAt   time.Time       // never delivered from then on; none in a stream
+	DedupID     string          // the same id within the channel's window is the same message
 }
 
 // weight is about what the message costs on the wire.
 func (m *Message) weight() int { return len(m.Payload) + len(m.Headers) + len(m.RoutingKey) + 64 }
 
 // check notes what is wrong with message i.
-func (m *Message) check(f *faults, i int, limits Limits, fifo bool, now time.Time) {
+func (m *Message) check(f *faults, i int, limits Limits, ch channel, now time.Time) {
 	if len(m.Payload) > limits.Payload {
 		f.add(eventstore.PayloadTooLarge, i, "payload", "is %d bytes, more than %d", len(m.Payload), limits.Payload)
 	}
@@ -43,10 +43,34 @@ func (m *Message) check(f *faults, i int, limits Limits, fifo bool, now time.Tim
 	}
 	if m.Priority < 0 || m.Priority > maxPriority {
 		f.invalid(i, "priority", "must be from 0 to %d", maxPriority)
-	} else if fifo && m.Priority != 0 {
+	} else if ch.fifo && m.Priority != 0 {
 		f.invalid(i, "priority", "must be 0 in a FIFO queue")
 	}
 	m.checkTimes(f, i, now)
+	if field := m.notOfStreams(); ch.stream && field != "" {
+		f.invalid(i, field, notInStream)
+	}
+}
+
+const notInStream = "does not go with a stream, which every consumer reads as it was written"
+
+// notOfStreams is the first field that a message of a stream may not have, "" if
+// there is none.
+func (m *Message) notOfStreams() string {
+	switch {
+	case m.Priority != 0:
+		return "priority"
+	case m.Delay != 0:
+		return "delay"
+	case !m.DeliverAt.IsZero():
+		return "deliverAt"
+	case m.TTL != 0:
+		return "ttl"
+	case !m.ExpiresAt.IsZero():
+		return "expiresAt"
+	default:
+		return ""
+	}
 }
 
 func (m *Message) checkTimes(f *faults, i int, now time.Time) {

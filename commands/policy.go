@@ -25,6 +25,15 @@ type Policy struct {
 	DeadLetterTo        string
 	DeadLetterRetention time.Duration // dead letters that are older are removed; 0: never
 	Circuit             Circuit       // of a FIFO queue
+	Retention           Retention     // of a stream
+}
+
+// Retention says which messages a stream keeps: those within every bound. What is
+// beyond one is trimmed soon, oldest first.
+type Retention struct {
+	Age      time.Duration // 0: no bound
+	Bytes    int64         // of payloads; 0: no bound
+	Messages int64         // 0: no bound
 }
 
 // Circuit says when a routing key of a FIFO queue is shut: then all of it goes
@@ -67,7 +76,15 @@ type PolicyPatch struct {
 
 	DeadLetterTo        *string // "" is none
 	DeadLetterRetention *time.Duration
-	Circuit             CircuitPatch // of a FIFO queue only
+	Circuit             CircuitPatch   // of a FIFO queue only
+	Retention           RetentionPatch // of a stream, which has but this and DedupWindow
+}
+
+// RetentionPatch is the part of a PolicyPatch about Retention.
+type RetentionPatch struct {
+	Age      *time.Duration
+	Bytes    *int64
+	Messages *int64
 }
 
 // CircuitPatch is the part of a PolicyPatch about Circuit.
@@ -85,7 +102,7 @@ type RetryPatch struct {
 	Jitter    *float64
 }
 
-// Patch is the patch that sets every setting to that of the policy.
+// Patch is the patch that sets every setting of a queue to that of the policy.
 func (p Policy) Patch() PolicyPatch {
 	patch := PolicyPatch{
 		Lease:         &p.Lease,
@@ -128,6 +145,10 @@ var fieldOf = map[string]string{
 	"circuit":               "circuit.enabled",
 	"circuit_cool_down":     "circuit.coolDown",
 	"circuit_threshold":     "circuit.threshold",
+
+	"retention_age":      "retention.age",
+	"retention_bytes":    "retention.bytes",
+	"retention_messages": "retention.messages",
 }
 
 // columns is the patch as leat.declare_channel and leat.alter_channel take it.
@@ -148,6 +169,9 @@ func (p PolicyPatch) columns() (string, error) {
 	put(set, "circuit", p.Circuit.Enabled, same)
 	put(set, "circuit_cool_down", p.Circuit.CoolDown, interval)
 	put(set, "circuit_threshold", p.Circuit.Threshold, same)
+	put(set, "retention_age", p.Retention.Age, interval)
+	put(set, "retention_bytes", p.Retention.Bytes, same)
+	put(set, "retention_messages", p.Retention.Messages, same)
 	text, err := json.Marshal(set)
 	return string(text), err
 }
@@ -211,6 +235,44 @@ func (p PolicyPatch) check(f *faults, limits Limits) {
 			f.invalid(-1, "circuit.threshold", "must be from 1 to %d", maxThreshold)
 		}
 	})
+	p.Retention.check(f)
+}
+
+func (p RetentionPatch) check(f *faults) {
+	check(p.Age, func(d time.Duration) { f.between(-1, "retention.age", d, 0, maxAhead) })
+	notNegative := func(field string) func(int64) {
+		return func(n int64) {
+			if n < 0 {
+				f.invalid(-1, field, "must not be negative; 0 is no bound")
+			}
+		}
+	}
+	check(p.Bytes, notNegative("retention.bytes"))
+	check(p.Messages, notNegative("retention.messages"))
+}
+
+// notOfStreams are the settings that a stream does not have.
+func (p PolicyPatch) notOfStreams() []string {
+	var fields []string
+	for _, set := range []struct {
+		field string
+		given bool
+	}{
+		{"lease", p.Lease != nil},
+		{"maxDeliveries", p.MaxDeliveries != nil},
+		{"retry", p.Retry != RetryPatch{}},
+		{"nonRetryable", p.NonRetryable != nil},
+		{"deadLetterExpired", p.DeadLetterExpired != nil},
+		{"priorityAgeing", p.PriorityAgeing != nil},
+		{"deadLetterTo", p.DeadLetterTo != nil},
+		{"deadLetterRetention", p.DeadLetterRetention != nil},
+		{"circuit", p.Circuit != CircuitPatch{}},
+	} {
+		if set.given {
+			fields = append(fields, set.field)
+		}
+	}
+	return fields
 }
 
 func check[T any](value *T, rule func(T)) {

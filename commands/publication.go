@@ -33,15 +33,17 @@ const (
 	channelGone
 	refusedWithOthers
 	priorityOnFIFO
+	timedInStream
 )
 
 // publishAnswer is what one transaction did with the pending messages.
 type publishAnswer struct {
 	ids      []eventstore.MessageID
-	statuses []publishStatus // nil: all stored
-	dead     []bool          // nil: none
-	routedTo [][]routed      // nil: none
-	stored   bool            // at least one
+	statuses []publishStatus      // nil: all stored
+	dead     []bool               // nil: none
+	routedTo [][]routed           // nil: none
+	offsets  []*eventstore.Offset // nil: none
+	stored   bool                 // at least one
 }
 
 // routed is a channel that got a copy.
@@ -99,6 +101,9 @@ func (p *publication) settle(a publishAnswer) {
 		if a.dead != nil {
 			p.outcomes[i].DeadLettered = a.dead[n]
 		}
+		if a.offsets != nil {
+			p.outcomes[i].Offset = a.offsets[n]
+		}
 		if a.routedTo != nil {
 			for _, to := range a.routedTo[n] {
 				p.outcomes[i].RoutedTo = append(p.outcomes[i].RoutedTo, to.name)
@@ -135,6 +140,11 @@ func (p *publication) settleOne(i int, status publishStatus, id eventstore.Messa
 			Code: eventstore.InvalidField, Index: i, Field: "priority", Message: "must be 0 in a FIFO queue",
 		})
 		return true
+	case timedInStream:
+		p.refuse(i, eventstore.Error{
+			Code: eventstore.InvalidField, Index: i, Field: p.messages[i].notOfStreams(), Message: notInStream,
+		})
+		return true
 	case channelGone:
 		p.gone = true
 		return false
@@ -149,7 +159,7 @@ func (p *publication) giveUp() {
 	for _, i := range p.pending {
 		p.refuse(i, eventstore.Error{
 			Code: eventstore.Busy, Index: i, RetryAfter: time.Second,
-			Message: "An open transaction holds its routing key or dedupId.",
+			Message: "An open transaction holds its routing key, its stream or its dedupId.",
 		})
 	}
 	p.pending = nil

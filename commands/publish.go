@@ -12,7 +12,7 @@ import (
 	"leat/eventstore"
 )
 
-// PublishRequest is a batch of messages for one queue.
+// PublishRequest is a batch of messages for one channel.
 type PublishRequest struct {
 	Channel  string
 	Actor    string // who publishes, for the log; "" when not known
@@ -26,11 +26,14 @@ type PublishRequest struct {
 type Published struct {
 	MessageID       eventstore.MessageID // of a duplicate: the first one's
 	OriginMessageID eventstore.MessageID
-	Duplicate       bool              // its dedupId was known, with the same content
-	DeadLettered    bool              // it went to the dead letters at once: its key's circuit is not closed
-	RoutedTo        []string          // the channels that got a copy, by links
-	DeadLetteredIn  []string          // those of RoutedTo where it went to the dead letters at once
-	Err             *eventstore.Error // why it was not stored; only of a partial request
+	// Offset is the place in a stream, of a duplicate the first one's; nil in other
+	// channels, and when the first one has left the log.
+	Offset         *eventstore.Offset
+	Duplicate      bool              // its dedupId was known, with the same content
+	DeadLettered   bool              // it went to the dead letters at once: its key's circuit is not closed
+	RoutedTo       []string          // the channels that got a copy, by links
+	DeadLetteredIn []string          // those of RoutedTo where it went to the dead letters at once
+	Err            *eventstore.Error // why it was not stored; only of a partial request
 }
 
 // PublishResult answers in the order of the request.
@@ -40,8 +43,8 @@ type PublishResult struct {
 }
 
 // Publish stores messages durably and answers after their commit. Concurrent
-// publishes share transactions. While a FIFO key or a dedupId is held by an open
-// transaction of somebody else, it tries again for as long as the context lets
+// publishes share transactions. While a FIFO key, a stream or a dedupId is held by
+// an open transaction of somebody else, it tries again for as long as the context lets
 // it, at most Limits.PublishWait, and then answers busy.
 //
 // After database_unavailable it may be unknown whether the messages were stored:
@@ -61,9 +64,9 @@ func (b *Broker) Publish(ctx context.Context, req PublishRequest) (PublishResult
 	return b.publish(ctx, p)
 }
 
-// PublishTx is Publish in a transaction. It waits for whoever holds a FIFO key
-// or a dedupId, keeps them until the transaction ends, and leaves it to the
-// caller to Wake pollers after the commit.
+// PublishTx is Publish in a transaction. It waits for whoever holds a FIFO key, a
+// stream or a dedupId, and keeps them until the transaction ends: others can publish
+// to a stream again only then. Brokers hear of it at the commit.
 func (b *Broker) PublishTx(ctx context.Context, tx pgx.Tx, req PublishRequest) (PublishResult, error) {
 	p, err := b.preparePublish(ctx, tx, req)
 	if err != nil {
@@ -71,7 +74,7 @@ func (b *Broker) PublishTx(ctx context.Context, tx pgx.Tx, req PublishRequest) (
 	}
 	if len(p.pending) > 0 {
 		job := &publishJob{publication: p}
-		if err := run(ctx, tx, publishAll([]*publishJob{job}, true)); err != nil {
+		if err := run(ctx, tx, publishAll([]*publishJob{job}, publishWay{wait: true})); err != nil {
 			return PublishResult{}, publishError(err)
 		}
 		p.settle(job.answer)
@@ -95,7 +98,7 @@ func (b *Broker) preparePublish(ctx context.Context, db querier, req PublishRequ
 	)
 	for i := range req.Messages {
 		before := len(f.list)
-		req.Messages[i].check(&f, i, b.cfg.Limits, ch.fifo, now)
+		req.Messages[i].check(&f, i, b.cfg.Limits, ch, now)
 		if req.Partial {
 			if len(f.list) > before {
 				p.refuse(i, f.list[before])
@@ -191,10 +194,14 @@ func (b *Broker) publish(ctx context.Context, p *publication) (PublishResult, er
 
 // publisher is the coalescer for a publication's channel.
 func (b *Broker) publisher(p *publication) *coalescer[*publishJob] {
-	if p.channel.fifo || p.channel.exchange { // links may lead to a FIFO queue
+	switch {
+	case p.channel.stream:
+		return b.streams[int(p.channel.id)%len(b.streams)]
+	case p.channel.fifo || p.channel.exchange: // links may lead to a FIFO queue
 		return b.fifo
+	default:
+		return b.standard
 	}
-	return b.standard
 }
 
 // refresh looks a channel up again, whose id is gone.

@@ -3,11 +3,13 @@
 -- requests groups the messages that stand or fall together. Answers the ids and,
 -- unless everything was stored, a status each: 0 stored, 1 duplicate, 2 dedup
 -- conflict, 3 busy, 4 no such channel, 5 refused with its request, 6 priority on
--- a FIFO queue. dead tells which went to the dead letters at once (null: none);
+-- a FIFO queue, 7 priority, delay or expiry in a stream. dead tells which went to the dead letters at once (null: none);
 -- message route_of[i] (route_of is null: every one) was copied to the channel with
 -- route_ids[i] and route_names[i]; route_dead tells which copies went to the dead
--- letters (null: none).
--- With wait = false nothing in here waits for another transaction for long.
+-- letters (null: none). offsets are those of messages in streams (null: none).
+-- knows is how many readers of the write-ahead log need not be told (leat.wake).
+-- With wait = false nothing in here waits for another transaction for long: for
+-- streams, which others publish to all the time, patience in milliseconds.
 create function leat.publish_many(
     requests      integer[],
     channels      integer[],
@@ -23,13 +25,16 @@ create function leat.publish_many(
     dedup_ids     text[],
     actors        text[],
     wait          boolean,
+    patience      integer default 0,
+    knows         integer default 0,
     out ids       bigint[],
     out statuses  smallint[],
     out dead      boolean[],
     out route_of    integer[],
     out route_ids   integer[],
     out route_names text[],
-    out route_dead  boolean[]
+    out route_dead  boolean[],
+    out offsets     bigint[]
 )
 language plpgsql
 set search_path = ''
@@ -41,13 +46,17 @@ declare
     now_    timestamptz;
     live    integer[];
     fifos   integer[]; -- of channels and of the targets of links
+    streams integer[]; -- likewise
+    ordered integer[]; -- both
     exchanges integer[];
     linked  boolean;
     refused integer[];
     alive   boolean;
     waiting boolean;
+    others  boolean; -- other brokers read the write-ahead log
+    sizes   bigint[]; -- of payloads; null without streams
     deaths  bigint[];
-    places  smallint[]; -- statuses, and 9 for what has no place because it is an exchange's
+    places  smallint[]; -- statuses, and 9 for what has no place because its channel is no queue
     alike   boolean := false; -- all go the same ways under the same keys
     route_keys text[];
     -- Where messages and copies enter: those themselves, and behind them the copies.
@@ -64,10 +73,10 @@ begin
     perform leat.fence();
 
     select array_agg(c.id), array_agg(c.id) filter (where c.mode = 'fifo'), array_agg(c.id) filter (where c.kind = 'exchange'),
-        bool_or(c.linked)
-    into live, fifos, exchanges, linked
+        array_agg(c.id) filter (where c.kind = 'stream'), bool_or(c.linked)
+    into live, fifos, exchanges, streams, linked
     from leat.channels c
-    where c.id = any (channels) and c.deleted_at is null and c.kind in ('queue', 'exchange');
+    where c.id = any (channels) and c.deleted_at is null;
 
     if not channels <@ coalesce(live, '{}') then
         select array_agg(case when u.c = any (live) then 0 else 4 end order by u.n) into statuses
@@ -80,6 +89,18 @@ begin
             into statuses
             from unnest(channels, priorities, statuses) with ordinality u (c, p, s, n);
         end if;
+    end if;
+    if streams is not null and num_nonnulls(priorities, delays, due_ats, ttls, expires_ats) > 0 then
+        select array_agg(
+            case
+                when coalesce(u.s, 0) = 0 and u.c = any (streams)
+                    and (u.p <> 0 or num_nonnulls(u.delay, u.due, u.ttl, u.expires) > 0)
+                then 7
+                else coalesce(u.s, 0)
+            end order by u.n)
+        into statuses
+        from unnest(channels, priorities, delays, due_ats, ttls, expires_ats, statuses) with ordinality
+            u (c, p, delay, due, ttl, expires, s, n);
     end if;
 
     if linked then
@@ -111,34 +132,41 @@ begin
         all_keys := routing_keys || route_keys;
         fifos := nullif(coalesce(fifos, '{}')
             || array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}');
+        streams := nullif(coalesce(streams, '{}')
+            || array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'stream'), '{}');
     end if;
 
-    if fifos is not null then
-        -- The append lock of each key, in one order: positions of a key are then
-        -- drawn in commit order.
+    ordered := case when streams is null then fifos else coalesce(fifos, '{}') || streams end;
+    if ordered is not null then
+        -- The append lock of each key, and of each stream, in one order: positions of
+        -- a key, and offsets of a stream, are then drawn in commit order.
         if wait then
             perform pg_advisory_xact_lock(1279607043, b.lock)
             from (
-                select distinct leat.append_lock(u.c, u.k) as lock
+                select distinct leat.append_lock(u.c, case when u.c = any (streams) then '' else u.k end) as lock
                 from unnest(all_channels, all_keys) u (c, k)
-                where u.c = any (fifos)
+                where u.c = any (ordered)
                 order by 1
             ) b;
         else
             select array_agg(b.lock) into refused
             from (
-                select distinct leat.append_lock(u.c, u.k) as lock
+                select distinct leat.append_lock(u.c, case when u.c = any (streams) then '' else u.k end) as lock
                 from unnest(all_channels, all_keys) u (c, k)
-                where u.c = any (fifos)
+                where u.c = any (ordered)
                 order by 1
             ) b
             where not pg_try_advisory_xact_lock(1279607043, b.lock);
+            if refused is not null and streams is not null and patience > 0 then
+                refused := leat.await_streams(streams, refused, patience);
+            end if;
             if refused is not null then
                 -- A message is as busy as the busiest of its copies.
                 refused := array(
                     select distinct coalesce(all_of[u.i], u.i)
                     from unnest(all_channels, all_keys) with ordinality u (c, k, i)
-                    where u.c = any (fifos) and leat.append_lock(u.c, u.k) = any (refused));
+                    where u.c = any (ordered)
+                      and leat.append_lock(u.c, case when u.c = any (streams) then '' else u.k end) = any (refused));
                 select array_agg(case when coalesce(u.s, 0) = 0 and (alike or u.n = any (refused)) then 3 else coalesce(u.s, 0) end order by u.n)
                 into statuses
                 from unnest(requests, statuses) with ordinality u (r, s, n);
@@ -149,8 +177,9 @@ begin
     now_ := clock_timestamp();
     select array(select nextval('leat.position_seq') from generate_subscripts(requests, 1)),
         exists (select from leat.views_alive),
-        exists (select from leat.unplaced)
-    into ids, alive, waiting;
+        exists (select from leat.unplaced),
+        (select count(*) from leat.brokers b where b.until > now_ and b.tail = 'wal') > coalesce(knows, 0)
+    into ids, alive, waiting, others;
 
     if dedup_ids is not null then
         select d.ids, d.statuses into ids, statuses
@@ -173,9 +202,15 @@ begin
         end if;
     end if;
 
-    insert into leat.events (position, at, kind, channel_id, routing_key, payload, content_type, headers,
+    if streams is not null then
+        -- A later statement than the one that locks: it sees the heads as they are now.
+        sizes := array(select octet_length(p.payload) from (select unnest(payloads) as payload) p);
+        offsets := leat.take_offsets(channels, streams, sizes, statuses);
+    end if;
+
+    insert into leat.events (position, at, kind, channel_id, stream_offset, routing_key, payload, content_type, headers,
         priority, due_at, expires_at, actor, data)
-    select u.id, now_, 'message.published', u.channel, u.key, u.payload,
+    select u.id, now_, 'message.published', u.channel, u.stream_offset, u.key, u.payload,
         nullif(u.content_type, 'application/json'), nullif(u.headers, '{}')::jsonb,
         nullif(u.priority, 0), coalesce(u.due_at, now_ + u.delay), coalesce(u.expires_at, now_ + u.ttl), u.actor,
         case when u.dedup_id is not null then jsonb_build_object('dedupId', u.dedup_id) end
@@ -185,10 +220,21 @@ begin
         select unnest(ids) as id, unnest(channels) as channel, unnest(routing_keys) as key, unnest(payloads) as payload,
             unnest(content_types) as content_type, unnest(headers) as headers, unnest(priorities) as priority,
             unnest(delays) as delay, unnest(due_ats) as due_at, unnest(ttls) as ttl, unnest(expires_ats) as expires_at,
-            unnest(dedup_ids) as dedup_id, unnest(actors) as actor, unnest(statuses) as status
+            unnest(dedup_ids) as dedup_id, unnest(actors) as actor, unnest(statuses) as status,
+            unnest(offsets) as stream_offset
     ) u
     where coalesce(u.status, 0) = 0;
 
+    if streams is not null and dedup_ids is not null and statuses is not null then
+        -- A duplicate has the offset of the first one.
+        offsets := array(
+            select coalesce(u.o, (select e.stream_offset from leat.events e where e.position = u.id and u.s = 1))
+            from unnest(ids, offsets, statuses) with ordinality u (id, o, s, n)
+            order by u.n);
+    end if;
+    if wait or others then
+        perform leat.wake(channels || route_ids, case when wait then 0 else knows end);
+    end if;
     if alive and waiting then
         -- A transaction of somebody else's may stay open, and must not be the one that places.
         if not wait then
@@ -207,6 +253,7 @@ begin
         end if;
     end if;
     places := statuses;
+    exchanges := case when streams is null then exchanges else coalesce(exchanges, '{}') || streams end;
     if exchanges is not null then
         places := array(
             select case when u.c = any (exchanges) then 9 else coalesce(u.s, 0) end
@@ -223,11 +270,14 @@ begin
 
     -- Copies of what was stored.
     fifos := nullif(array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'fifo'), '{}');
+    if streams is not null then
+        streams := nullif(array(select c.id from leat.channels c where c.id = any (route_ids) and c.mode = 'stream'), '{}');
+    end if;
     if alike then
         if alive and not (fifos is not null
             and exists (select from leat.circuits c where c.channel_id = any (fifos) and c.state <> 'closed'))
         then
-            perform leat.copy_alike(now_, actors[1], channels[1], ids, route_ids, route_keys, fifos);
+            perform leat.copy_alike(now_, actors[1], channels[1], ids, route_ids, route_keys, fifos, streams, sizes);
             route_of := null;
             return;
         end if;
@@ -253,14 +303,14 @@ begin
         end if;
     end if;
     select leat.copy_messages(alive, now_, 'link', array_agg(u.actor), array_agg(u.source), array_agg(u.parent), array_agg(u.parent),
-        route_ids, route_keys, fifos,
+        route_ids, route_keys, fifos, streams, array_agg(u.size),
         case when priorities is not null then array_agg(u.priority) end,
         case when num_nonnulls(due_ats, delays) > 0 then array_agg(u.due) end,
         case when num_nonnulls(expires_ats, ttls) > 0 then array_agg(u.expires) end,
         null)
     into deaths
     from (
-        select actors[u.n] as actor, channels[u.n] as source, ids[u.n] as parent, priorities[u.n] as priority,
+        select actors[u.n] as actor, channels[u.n] as source, ids[u.n] as parent, sizes[u.n] as size, priorities[u.n] as priority,
             coalesce(due_ats[u.n], now_ + delays[u.n]) as due, coalesce(expires_ats[u.n], now_ + ttls[u.n]) as expires
         from unnest(route_of) with ordinality u (n, i)
         order by u.i

@@ -14,8 +14,8 @@ import (
 )
 
 const publishSQL = `-- commands.publish
-select p.ids, p.statuses, p.dead, p.route_of, p.route_ids, p.route_names, p.route_dead
-from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) p`
+select p.ids, p.statuses, p.dead, p.offsets, p.route_of, p.route_ids, p.route_names, p.route_dead
+from leat.publish_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) p`
 
 // publishJob is a publication on its way, and what one transaction did with it.
 type publishJob struct {
@@ -25,7 +25,14 @@ type publishJob struct {
 
 func (p *publishJob) size() (items, weight int) { return p.items, p.weight }
 
-func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publishJob] {
+// publishWay is how a batch is published.
+type publishWay struct {
+	wait     bool          // for whoever is in the way, as long as it takes
+	patience time.Duration // without wait: for who is about to publish into a stream
+	knows    *int          // without wait: readers of the write-ahead log that hear of it anyway; nil: none
+}
+
+func (b *Broker) newPublisher(flights, maxItems int, patience time.Duration) *coalescer[*publishJob] {
 	return &coalescer[*publishJob]{
 		flights:   flights,
 		worth:     batchWorth,
@@ -34,7 +41,7 @@ func (b *Broker) newPublisher(flights, maxItems int) *coalescer[*publishJob] {
 		run: func(jobs []*publishJob) error {
 			ctx, cancel := batchContext()
 			defer cancel()
-			return run(ctx, b.cfg.Pool, publishAll(jobs, false))
+			return run(ctx, b.cfg.Pool, publishAll(jobs, publishWay{patience: patience, knows: b.tailing()}))
 		},
 		separable: separable,
 	}
@@ -48,15 +55,16 @@ func separable(err error) bool {
 }
 
 // publishAll stores the pending messages of several publications.
-func publishAll(jobs []*publishJob, wait bool) statement {
+func publishAll(jobs []*publishJob, way publishWay) statement {
 	c := newPublishColumns(jobs)
 	var (
 		a      publishAnswer
 		routes routes
 	)
-	return oneRow(publishSQL, c.args(wait), &a.ids, &a.statuses, &a.dead, &routes.of, &routes.ids, &routes.names, &routes.dead).then(func() error {
+	return oneRow(publishSQL, c.args(way), &a.ids, &a.statuses, &a.dead, &a.offsets, &routes.of, &routes.ids, &routes.names, &routes.dead).then(func() error {
 		n := len(c.requests)
-		if len(a.ids) != n || (a.statuses != nil && len(a.statuses) != n) || (a.dead != nil && len(a.dead) != n) {
+		if len(a.ids) != n || (a.statuses != nil && len(a.statuses) != n) || (a.dead != nil && len(a.dead) != n) ||
+			(a.offsets != nil && len(a.offsets) != n) {
 			return fmt.Errorf("publish %d messages: got %d ids", n, len(a.ids))
 		}
 		if err := routes.give(&a); err != nil {
@@ -108,6 +116,9 @@ func (a *publishAnswer) cut(n int) publishAnswer {
 	a.ids = a.ids[n:]
 	if a.dead != nil {
 		first.dead, a.dead = a.dead[:n], a.dead[n:]
+	}
+	if a.offsets != nil {
+		first.offsets, a.offsets = a.offsets[:n], a.offsets[n:]
 	}
 	if a.routedTo != nil {
 		first.routedTo, a.routedTo = a.routedTo[:n], a.routedTo[n:]
@@ -241,9 +252,9 @@ func span(d time.Duration) pgtype.Interval {
 
 func moment(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, Valid: true} }
 
-func (c *publishColumns) args(wait bool) []any {
+func (c *publishColumns) args(way publishWay) []any {
 	return []any{
 		c.requests, c.channels, c.keys, c.payloads, c.contentTypes, c.headers, c.priorities,
-		c.delays, c.dues, c.ttls, c.expires, c.dedupIDs, c.actors, wait,
+		c.delays, c.dues, c.ttls, c.expires, c.dedupIDs, c.actors, way.wait, way.patience.Milliseconds(), way.knows,
 	}
 }

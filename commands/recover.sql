@@ -256,7 +256,7 @@ begin
     select u.id, (array['recovered', 'not_dead', 'not_found', 'busy'])[u.status + 1]
     from unnest(message_ids, leat.recover_ids(id, message_ids, ttl, 'sql:' || session_user)) with ordinality u (id, status, n)
     order by u.n;
-    perform pg_notify('leat', id::text);
+    perform leat.wake(array[id]);
 end
 $$;
 
@@ -292,7 +292,7 @@ begin
         busy := busy + part.busy;
         after := part.next;
     end loop;
-    perform pg_notify('leat', id::text);
+    perform leat.wake(array[id]);
 end
 $$;
 

@@ -3,7 +3,8 @@
 
 -- Redrives a page of the dead letters that a filter chooses, as leat.recover_dead
 -- recovers them: with what their channel's links make of them, as published ones.
--- What has no route there stays. A FIFO target that somebody publishes to is busy.
+-- What has no route there stays. A FIFO key, or a stream, that somebody publishes to
+-- is busy.
 create function leat.redrive_dead(
     queue   integer,
     filter  leat.dead_filter,
@@ -103,8 +104,9 @@ language plpgsql set search_path = '' set enable_seqscan = off set jit = off as 
 declare
     dead   record;
     routes record;
-    fifos  integer[];
-    held   integer[]; -- places in dead of what may go
+    fifos   integer[];
+    streams integer[];
+    held    integer[]; -- places in dead of what may go
 begin
     moved := 0;
     busy := 0;
@@ -130,7 +132,7 @@ begin
     from (
         select u.n, entry.id as target, u.key
         from unnest(dead.keys) with ordinality u (key, n)
-        where entry.kind = 'queue'
+        where entry.kind <> 'exchange'
         union all
         select r.n, r.target_id, r.routing_key
         from leat.routes_of(array(select entry.id from unnest(dead.ids)), dead.keys, array(
@@ -161,17 +163,18 @@ begin
     then
         raise exception 'a channel that % leads to has been deleted', quote_literal(entry.name) using errcode = 'LE002';
     end if;
-    fifos := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'fifo' and c.kind = 'queue'), '{}');
+    fifos := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'fifo'), '{}');
+    streams := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'stream'), '{}');
     held := array(select distinct p.n from unnest(routes.places) p (n) order by 1);
-    if fifos is not null then
+    if fifos is not null or streams is not null then
         -- As publishers do, but nobody is waited for.
         held := array(
             with locks as materialized (
                 select l.lock, pg_try_advisory_xact_lock(1279607043, l.lock) as ours
                 from (
-                    select distinct leat.append_lock(u.target, u.key) as lock
+                    select distinct leat.append_lock(u.target, case when u.target = any (streams) then '' else u.key end) as lock
                     from unnest(routes.targets, routes.keys) u (target, key)
-                    where u.target = any (fifos)
+                    where u.target = any (fifos || streams)
                     order by 1
                 ) l
             )
@@ -179,8 +182,9 @@ begin
             where h.n not in (
                 select u.n
                 from unnest(routes.places, routes.targets, routes.keys) u (n, target, key)
-                join locks l on l.lock = leat.append_lock(u.target, u.key) and not l.ours
-                where u.target = any (fifos))
+                join locks l
+                    on l.lock = leat.append_lock(u.target, case when u.target = any (streams) then '' else u.key end) and not l.ours
+                where u.target = any (fifos || streams))
             order by h.n);
         busy := cardinality(array(select distinct p.n from unnest(routes.places) p (n))) - cardinality(held);
         if held = '{}' then
@@ -199,7 +203,9 @@ begin
     perform leat.copy_messages(
         fifos is null or not exists (select from leat.unplaced u where u.channel_id = any (fifos)),
         now_, 'redrive', array_agg(redrive.actor), array_agg(channel.id), array_agg(dead.ids[u.n] order by u.i),
-        array_agg(dead.origins[u.n] order by u.i), array_agg(u.target order by u.i), array_agg(u.key order by u.i), fifos,
+        array_agg(dead.origins[u.n] order by u.i), array_agg(u.target order by u.i), array_agg(u.key order by u.i), fifos, streams,
+        case when streams is not null then
+            array_agg((select octet_length(e.payload) from leat.events e where e.position = dead.origins[u.n])::bigint order by u.i) end,
         array_agg((9 - dead.ranks[u.n])::smallint order by u.i), null,
         case when ttl is not null then array_agg(now_ + ttl order by u.i) end,
         case when exists (select from unnest(dead.headers) h where h is not null) then array_agg(dead.headers[u.n] order by u.i) end)

@@ -1,4 +1,4 @@
--- The queues that get a copy of messages: message n, from 1, was published into
+-- The queues and streams that get a copy of messages: message n, from 1, was published into
 -- channels[n] under keys[n] with headers[n] (null: none). It goes along the
 -- enabled links breadth first, through exchanges and queues alike, reaches each
 -- channel once, on the way of the fewest hops, then of the lowest link id, and
@@ -134,7 +134,7 @@ begin
             order by m.n, m.target_id, m.id
         )
         select array_agg(m.n) as ns, array_agg(m.target_id) as targets, array_agg(m.key) as keys,
-            array_agg(c.kind = 'queue') as queues, array_agg(c.linked) as linked, bool_or(c.linked) as goes_on
+            array_agg(c.kind <> 'exchange') as keeps, array_agg(c.linked) as linked, bool_or(c.linked) as goes_on
         into hit
         from matched m
         join leat.channels c on c.id = m.target_id and c.deleted_at is null
@@ -142,8 +142,8 @@ begin
 
         return query
         select h.n, h.target, h.key
-        from unnest(hit.ns, hit.targets, hit.keys, hit.queues) h (n, target, key, queue)
-        where h.queue;
+        from unnest(hit.ns, hit.targets, hit.keys, hit.keeps) h (n, target, key, keeps)
+        where h.keeps;
         exit when hit.goes_on is not true;
 
         seen_ns := seen_ns || hit.ns;

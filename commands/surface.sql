@@ -4,13 +4,17 @@
 create function leat.queue_id(queue text) returns integer
 language plpgsql stable set search_path = '' as $$
 declare
-    found_id integer;
+    channel leat.channels;
 begin
-    select c.id into found_id from leat.channels c where c.name = queue and c.deleted_at is null and c.kind = 'queue';
-    if not found then
-        raise exception 'no queue %', coalesce(quote_literal(queue), 'null') using errcode = 'LE002';
+    select c.* into channel from leat.channels c where c.name = queue and c.deleted_at is null;
+    if not found or channel.kind <> 'queue' then
+        raise exception 'no queue %', coalesce(quote_literal(queue), 'null') || case channel.kind
+            when 'exchange' then ': it is an exchange, which stores nothing'
+            when 'stream' then ': it is a stream, which is read by offset'
+            else '' end
+            using errcode = 'LE002';
     end if;
-    return found_id;
+    return channel.id;
 end
 $$;
 
@@ -72,7 +76,7 @@ begin
             using errcode = 'LE003', column = coalesce(bad.field, 'payloads'), hint = bad.index;
     end if;
 
-    select p.ids, p.statuses, p.route_ids into stored
+    select p.ids, p.statuses into stored
     from leat.publish_many(
         array_fill(1, array[count]), array_fill(id, array[count]),
         array(select coalesce(u.key, '') from unnest(payloads, routing_keys) with ordinality u (payload, key, n) order by u.n),
@@ -91,13 +95,16 @@ begin
             when 6 then
                 raise exception 'message %: a FIFO queue takes no priority', bad.index
                     using errcode = 'LE003', column = 'priority', hint = bad.index;
+            when 7 then
+                raise exception 'message %: a stream takes no priority, deliverAt or expiresAt', bad.index
+                    using errcode = 'LE003', hint = bad.index, column = case
+                        when priorities[bad.index + 1] <> 0 then 'priority'
+                        when deliver_ats[bad.index + 1] is not null then 'deliverAt'
+                        else 'expiresAt' end;
             else
                 raise exception 'no channel %', quote_literal(channel) using errcode = 'LE002';
         end case;
     end if;
-    -- Only this surface notifies inside the transaction: a broker's own
-    -- publishes do it outside, because NOTIFY locks every commit of the database.
-    perform pg_notify('leat', u.id::text) from (select distinct unnest(id || stored.route_ids) as id) u;
     return stored.ids;
 end
 $$;

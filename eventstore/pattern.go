@@ -30,6 +30,9 @@ func ParsePattern(text string) (Pattern, error) {
 	return Pattern{text: text, words: strings.Split(text, "."), set: true}, nil
 }
 
+// IsZero reports whether the pattern is the zero one, which chooses all keys.
+func (p Pattern) IsZero() bool { return !p.set }
+
 // String is the text of the pattern; that of the zero Pattern is #, which
 // chooses the same.
 func (p Pattern) String() string {

@@ -118,7 +118,7 @@ order by p.up`
 // ancestry is a message, what it was copied from, and so on, to its origin or so
 // many steps up; nothing when there is no such message.
 func (q *Queries) ancestry(ctx context.Context, id eventstore.MessageID, steps int) ([]beginning, error) {
-	return planned(ctx, q, scanBeginning, beginningsSQL, id, steps, copyPositions, copyEvents)
+	return planned(ctx, q.pool, scanBeginning, beginningsSQL, id, steps, copyPositions, copyEvents)
 }
 
 // beginning is nil when there is no such message.
@@ -137,13 +137,18 @@ func scanBeginning(row pgx.CollectableRow) (b beginning, err error) {
 }
 
 // planned is collect with the settings of plansSQL.
-func planned[T any](ctx context.Context, q *Queries, scan pgx.RowToFunc[T], sql string, args ...any) (list []T, err error) {
+func planned[T any](ctx context.Context, db batcher, scan pgx.RowToFunc[T], sql string, args ...any) (list []T, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(plansSQL)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, scan)
 		return err
 	})
-	err = q.pool.SendBatch(ctx, batch).Close()
+	err = db.SendBatch(ctx, batch).Close()
 	return list, err
+}
+
+// batcher is a pool or a transaction.
+type batcher interface {
+	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }

@@ -13,7 +13,7 @@ import (
 type Channel struct {
 	ID                eventstore.ChannelID
 	Name              string
-	Kind              string // queue or exchange
+	Kind              string // queue, stream or exchange
 	Mode              string // of a queue: standard or fifo
 	Type              string // of an exchange: direct, fanout, topic or headers
 	Lease             time.Duration
@@ -32,6 +32,9 @@ type Channel struct {
 	Circuit             bool // of a FIFO queue, and what follows too
 	CircuitCoolDown     time.Duration
 	CircuitThreshold    int
+	RetentionAge        time.Duration // of a stream, and what follows too; 0 is no bound
+	RetentionBytes      int64
+	RetentionMessages   int64
 
 	DeclaredAt time.Time
 	Epoch      eventstore.Position
@@ -46,6 +49,15 @@ type ChannelStatus struct {
 	Dead           int64
 	OpenCircuits   int64
 	OldestReadyAge time.Duration // since the publish of the oldest ready message, 0 when none is ready
+	Stream         StreamStatus  // of a stream
+}
+
+// StreamStatus is what is in a stream.
+type StreamStatus struct {
+	First  eventstore.Offset // that it keeps
+	End    eventstore.Offset // that the next message will get
+	Bytes  int64             // of the payloads that it keeps
+	Points int64             // replication points
 }
 
 // Every run is looked at, once for all channels: a queue of a million messages
@@ -104,6 +116,9 @@ select c.id,
        c.mode = 'fifo' and c.circuit,
        case when c.mode = 'fifo' then c.circuit_cool_down else '0' end,
        case when c.mode = 'fifo' then c.circuit_threshold else 0 end,
+       c.retention_age,
+       c.retention_bytes,
+       c.retention_messages,
        c.declared_at,
        c.epoch,
        coalesce(n.ready, 0),
@@ -111,9 +126,17 @@ select c.id,
        coalesce(n.in_flight, 0),
        coalesce(n.dead, 0),
        (select count(*) from leat.circuits k where k.channel_id = c.id and k.state <> 'closed'),
-       coalesce(clock_timestamp() - e.at, interval '0')
+       coalesce(clock_timestamp() - e.at, interval '0'),
+       coalesce(s.first_offset, 0),
+       coalesce(h.next_offset, 0),
+       coalesce(h.bytes - s.first_bytes, 0),
+       (select count(*) from leat.points p where p.channel_id = c.id)
 from leat.channels c
 left join leat.channels d on d.id = c.dead_letter_to
+left join leat.streams s on s.channel_id = c.id
+left join lateral (
+    select * from leat.stream_heads h where h.channel_id = c.id order by h.next_offset desc limit 1
+) h on true
 left join counts n on n.channel_id = c.id
 left join lateral ( -- a copy has no event under its id: its own comes just after
     select e.at from leat.events e where e.position >= n.oldest order by e.position limit 1
@@ -150,14 +173,15 @@ func (q *Queries) Channel(ctx context.Context, name string) (ChannelStatus, erro
 func scanChannel(row pgx.CollectableRow) (c ChannelStatus, err error) {
 	err = row.Scan(&c.ID, &c.Name, &c.Kind, &c.Mode, &c.Type, &c.Lease, &c.MaxDeliveries, &c.RetryStrategy, &c.BaseDelay, &c.MaxDelay,
 		&c.Jitter, &c.NonRetryable, &c.DeadLetterExpired, &c.DedupWindow, &c.PriorityAgeing,
-		&c.DeadLetterTo, &c.DeadLetterRetention, &c.Circuit, &c.CircuitCoolDown, &c.CircuitThreshold, &c.DeclaredAt, &c.Epoch,
-		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OpenCircuits, &c.OldestReadyAge)
+		&c.DeadLetterTo, &c.DeadLetterRetention, &c.Circuit, &c.CircuitCoolDown, &c.CircuitThreshold, &c.RetentionAge, &c.RetentionBytes, &c.RetentionMessages, &c.DeclaredAt, &c.Epoch,
+		&c.Ready, &c.Delayed, &c.InFlight, &c.Dead, &c.OpenCircuits, &c.OldestReadyAge,
+		&c.Stream.First, &c.Stream.End, &c.Stream.Bytes, &c.Stream.Points)
 	c.OldestReadyAge = max(c.OldestReadyAge, 0)
 	return c, err
 }
 
 const channelIDSQL = `-- queries.channelID
-select c.id, c.kind = 'exchange'
+select c.id, c.kind
 from leat.channels c
 where c.name = $1
   and c.deleted_at is null`
@@ -171,16 +195,27 @@ func channelID(ctx context.Context, tx querier, name string) (eventstore.Channel
 // queueID finds a queue.
 func queueID(ctx context.Context, tx querier, name string) (eventstore.ChannelID, error) {
 	c, err := findChannel(ctx, tx, name)
-	if err == nil && c.Exchange {
+	switch {
+	case err != nil:
+		return 0, err
+	case c.Kind == kindExchange:
 		return 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is an exchange, which stores nothing.", name)
+	case c.Kind == kindStream:
+		return 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is a stream, which is read by offset.", name)
 	}
-	return c.ID, err
+	return c.ID, nil
 }
+
+// Kinds of channels that are no queues.
+const (
+	kindExchange = "exchange"
+	kindStream   = "stream"
+)
 
 // found is what is asked of a channel first.
 type found struct {
-	ID       eventstore.ChannelID
-	Exchange bool
+	ID   eventstore.ChannelID
+	Kind string
 }
 
 // findChannel finds a channel. A name that the server cannot take is the name of

@@ -21,7 +21,7 @@ func Statements() []string {
 	return []string{
 		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
 		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
-		settledHolderSQL, statusSQL, streamIDSQL, viewsAliveSQL, windowSQL,
+		settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}
 }
 

@@ -148,7 +148,7 @@ func (q *Queries) history(ctx context.Context, b *beginning, after cursor, limit
 	if err != nil {
 		return nil, "", err
 	}
-	page, err = planned(ctx, q, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.Exchange, limit+1)
+	page, err = planned(ctx, q.pool, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.Exchange, limit+1)
 	if err != nil {
 		return nil, "", err
 	}

@@ -152,6 +152,11 @@ func policyPatch(p api.PolicyPatch) commands.PolicyPatch {
 			CoolDown:  (*time.Duration)(p.Circuit.CoolDown),
 			Threshold: p.Circuit.Threshold,
 		},
+		Retention: commands.RetentionPatch{
+			Age:      (*time.Duration)(p.Retention.Age),
+			Bytes:    p.Retention.Bytes,
+			Messages: p.Retention.Messages,
+		},
 	}
 }
 
@@ -164,14 +169,21 @@ func channelOf(c commands.Channel) api.Channel {
 		DeclaredAt: c.DeclaredAt.UTC(),
 		Epoch:      c.Epoch,
 	}
-	if c.Kind == commands.Queue {
-		channel.Policy = policyOf(c.Policy)
+	switch c.Kind {
+	case commands.Queue:
+		channel.Policy = &api.Policy{QueuePolicy: queuePolicyOf(c.Policy), DedupWindow: api.Duration(c.Policy.DedupWindow)}
+	case commands.Stream:
+		r := c.Policy.Retention
+		channel.Policy = &api.Policy{
+			DedupWindow: api.Duration(c.Policy.DedupWindow),
+			Retention:   &api.Retention{Age: api.Duration(r.Age), Bytes: r.Bytes, Messages: r.Messages},
+		}
 	}
 	return channel
 }
 
-func policyOf(p commands.Policy) *api.Policy {
-	policy := &api.Policy{
+func queuePolicyOf(p commands.Policy) *api.QueuePolicy {
+	policy := &api.QueuePolicy{
 		Lease:         api.Duration(p.Lease),
 		MaxDeliveries: p.MaxDeliveries,
 		Retry: api.Retry{
@@ -182,7 +194,6 @@ func policyOf(p commands.Policy) *api.Policy {
 		},
 		NonRetryable:      notNil(p.NonRetryable),
 		DeadLetterExpired: p.DeadLetterExpired,
-		DedupWindow:       api.Duration(p.DedupWindow),
 		PriorityAgeing:    api.Duration(p.PriorityAgeing),
 
 		DeadLetterTo:        p.DeadLetterTo,
@@ -216,11 +227,18 @@ func channelWithCounts(c queries.ChannelStatus) api.Channel {
 			DeadLetterTo:        c.DeadLetterTo,
 			DeadLetterRetention: c.DeadLetterRetention,
 			Circuit:             commands.Circuit{Enabled: c.Circuit, CoolDown: c.CircuitCoolDown, Threshold: c.CircuitThreshold},
+			Retention:           commands.Retention{Age: c.RetentionAge, Bytes: c.RetentionBytes, Messages: c.RetentionMessages},
 		},
 		DeclaredAt: c.DeclaredAt,
 		Epoch:      c.Epoch,
 	})
-	if c.Kind == commands.Queue {
+	switch c.Kind {
+	case commands.Stream:
+		channel.Stream = &api.StreamStatus{
+			First: c.Stream.First, End: c.Stream.End, Messages: int64(c.Stream.End - c.Stream.First),
+			Bytes: c.Stream.Bytes, Points: c.Stream.Points,
+		}
+	case commands.Queue:
 		channel.Counts = &api.Counts{
 			Ready: c.Ready, Delayed: c.Delayed, InFlight: c.InFlight, Dead: c.Dead, OpenCircuits: c.OpenCircuits,
 			OldestReadyAge: api.Duration(c.OldestReadyAge),

@@ -243,7 +243,7 @@ func (p *parcel) answer(result commands.PublishResult) (api.PublishResult, error
 			continue
 		}
 		wire.Messages[at] = api.Published{
-			MessageID: m.MessageID, OriginMessageID: m.OriginMessageID, Duplicate: m.Duplicate,
+			MessageID: m.MessageID, OriginMessageID: m.OriginMessageID, Offset: m.Offset, Duplicate: m.Duplicate,
 			DeadLettered: m.DeadLettered, DeadLetteredIn: m.DeadLetteredIn, RoutedTo: append(wire.Messages[at].RoutedTo, m.RoutedTo...),
 		}
 	}

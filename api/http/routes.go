@@ -37,6 +37,7 @@ func (s *server) routes() []route {
 		{post, "/v1/queues/{name}/dead-letters/recover", s.recoverDeadLetters, recoverDoc},
 		{post, "/v1/queues/{name}/dead-letters/purge", s.purgeDeadLetters, purgeDeadLettersDoc},
 
+		{get, "/v1/streams/{name}/messages", s.readStream, readStreamDoc},
 		{get, "/v1/streams/{name}/subscribe", s.subscribe, subscribeDoc},
 		{get, "/v1/streams/{name}/points", s.listPoints, listPointsDoc},
 		{put, "/v1/streams/{name}/points/{point}", s.declarePoint, declarePointDoc},

@@ -43,6 +43,7 @@ type Queries interface {
 	Links(ctx context.Context, f queries.LinksFilter) ([]queries.Link, string, error)
 	Link(ctx context.Context, id eventstore.LinkID) (queries.Link, error)
 	Messages(ctx context.Context, queue string, f queries.MessagesFilter) ([]queries.Message, string, error)
+	StreamMessages(ctx context.Context, stream string, f queries.StreamFilter) (queries.StreamPage, error)
 	DeadLetters(ctx context.Context, queue string, f queries.DeadLettersFilter) ([]queries.Message, string, error)
 	Message(ctx context.Context, id eventstore.MessageID) (queries.Message, error)
 	History(ctx context.Context, id eventstore.MessageID, f queries.HistoryFilter) (queries.History, string, error)

@@ -62,7 +62,7 @@ func channelDeclareCommand(c *cli) *cobra.Command {
 		Use:   "declare <channel>",
 		Short: "Make a channel, or find that it exists with these settings",
 	}
-	kind := cmd.Flags().String("kind", "queue", "queue, or exchange: stores nothing, only routes along its links")
+	kind := cmd.Flags().String("kind", "queue", "queue; stream: every consumer reads all of it, in order; or exchange: stores nothing, only routes along its links")
 	mode := cmd.Flags().String("mode", "", "of a queue: standard, the default, or fifo: in order within each routing key")
 	rule := cmd.Flags().String("type", "", "of an exchange, the rule of its links: direct, fanout, topic or headers")
 	policy := addPolicyFlags(cmd)
@@ -129,17 +129,41 @@ func channelTable(t *table, c api.Channel) {
 		t.row("delayed", n.Delayed)
 		t.row("in flight", n.InFlight)
 		t.row("dead", n.Dead)
-		if c.Policy != nil && c.Policy.Circuit != nil {
-			t.row("open circuits", n.OpenCircuits)
+		if shown := openCircuits(c); shown != none {
+			t.row("open circuits", shown)
 		}
 		t.row("oldest ready", age(n.OldestReadyAge))
 	}
-	if c.Policy != nil {
-		policyTable(t, *c.Policy)
+	if c.Stream != nil {
+		t.row("first offset", c.Stream.First)
+		t.row("next offset", c.Stream.End)
+		t.row("messages", c.Stream.Messages)
+		t.row("bytes", c.Stream.Bytes)
+		t.row("points", c.Stream.Points)
+	}
+	if c.Policy == nil {
+		return
+	}
+	t.row("dedup window", c.Policy.DedupWindow)
+	if c.Policy.QueuePolicy != nil {
+		policyTable(t, *c.Policy.QueuePolicy)
+	}
+	if r := c.Policy.Retention; r != nil {
+		t.row("kept for", orElse(r.Age, "ever"))
+		t.row("kept bytes", orAll(r.Bytes))
+		t.row("kept messages", orAll(r.Messages))
 	}
 }
 
-func policyTable(t *table, p api.Policy) {
+// orAll is a bound of what is kept.
+func orAll(n int64) any {
+	if n == 0 {
+		return "all"
+	}
+	return n
+}
+
+func policyTable(t *table, p api.QueuePolicy) {
 	classes := make([]string, len(p.NonRetryable))
 	for i, class := range p.NonRetryable {
 		classes[i] = plain(class)
@@ -152,7 +176,6 @@ func policyTable(t *table, p api.Policy) {
 	t.row("jitter", p.Retry.Jitter)
 	t.row("non-retryable", orNone(strings.Join(classes, ", ")))
 	t.row("dead-letter expired", p.DeadLetterExpired)
-	t.row("dedup window", p.DedupWindow)
 	t.row("priority ageing", p.PriorityAgeing)
 	t.row("dead-letter to", orNone(p.DeadLetterTo))
 	t.row("dead letters kept", orElse(p.DeadLetterRetention, "for ever"))
@@ -172,7 +195,7 @@ func countsOf(c api.Channel) api.Counts {
 
 // openCircuits counts the keys that are shut, where there can be any.
 func openCircuits(c api.Channel) string {
-	if c.Policy == nil || c.Policy.Circuit == nil {
+	if c.Policy == nil || c.Policy.QueuePolicy == nil || c.Policy.Circuit == nil {
 		return none
 	}
 	return strconv.FormatInt(countsOf(c).OpenCircuits, 10)
@@ -182,6 +205,9 @@ func openCircuits(c api.Channel) string {
 func kindOf(c api.Channel) string {
 	if c.Type != "" {
 		return c.Type + " " + c.Kind
+	}
+	if c.Mode == "" {
+		return c.Kind
 	}
 	return c.Mode
 }

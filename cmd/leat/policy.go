@@ -21,6 +21,9 @@ type policyFlags struct {
 	jitter            float64
 	nonRetryable      []string
 	deadLetterExpired bool
+
+	retentionAge                      time.Duration
+	retentionBytes, retentionMessages int64
 }
 
 func addPolicyFlags(cmd *cobra.Command) *policyFlags {
@@ -41,6 +44,9 @@ func addPolicyFlags(cmd *cobra.Command) *policyFlags {
 	flags.BoolVar(&p.circuit, "circuit", true, "fifo: whether a dead letter sends the rest of its key to the dead letters")
 	flags.DurationVar(&p.circuitCoolDown, "circuit-cool-down", 0, "fifo: after which one message of a shut key is tried, of circuits that open from now on; 0 is never")
 	flags.IntVar(&p.circuitThreshold, "circuit-threshold", 1, "fifo: dead letters of a key in a row that shut it")
+	flags.DurationVar(&p.retentionAge, "retention-age", 0, "stream: how long messages are kept; 0 is for ever")
+	flags.Int64Var(&p.retentionBytes, "retention-bytes", 0, "stream: how many bytes of payloads are kept; 0 is no bound")
+	flags.Int64Var(&p.retentionMessages, "retention-messages", 0, "stream: how many messages are kept; 0 is no bound")
 	return p
 }
 
@@ -66,6 +72,11 @@ func (p *policyFlags) patch(cmd *cobra.Command) api.PolicyPatch {
 			Enabled:   given(cmd, "circuit", &p.circuit),
 			CoolDown:  (*api.Duration)(given(cmd, "circuit-cool-down", &p.circuitCoolDown)),
 			Threshold: given(cmd, "circuit-threshold", &p.circuitThreshold),
+		},
+		Retention: api.RetentionPatch{
+			Age:      (*api.Duration)(given(cmd, "retention-age", &p.retentionAge)),
+			Bytes:    given(cmd, "retention-bytes", &p.retentionBytes),
+			Messages: given(cmd, "retention-messages", &p.retentionMessages),
 		},
 	}
 }

@@ -181,7 +181,10 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.store.Logger = logger
 	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
-	b.commands = commands.New(commands.Config{Pool: pool, Logger: logger, Announce: b.announce})
+	b.commands = commands.New(commands.Config{
+		Pool: pool, Logger: logger, Announce: b.announce,
+		Tails: func() bool { return b.tail.State().Mode == replication.ModeWAL },
+	})
 	listener := &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
 	b.tail = replication.NewTail(replication.TailConfig{
 		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
