@@ -42,6 +42,38 @@
 // and bound them by position, which rules out the other partitions of the log:
 // positions of a stream are in the order of its offsets, because its append lock is.
 //
+// # Replication points
+//
+// A point is the durable place of a consumer in a stream, and a view of point events.
+// Points changes them; its memberships are the subscribers that read with one.
+//
+//		commits of many ─▶ committer, one flight at a time ─▶ leat.commit_points, one event per point
+//		join ─▶ leat.join_point ─▶ membership: what it holds, Commit, leave
+//		Run, once a second and when poked ─▶ leat.watch_members, one query for all memberships
+//
+//	  - A commit is durable when it is answered, never moves a point back, and is tried
+//	    again while the database fails (TestCommitIsMonotonic, TestFS10…). Deliveries
+//	    move nothing (TestF33…).
+//	  - Of what was committed nothing is given out again: whoever takes a point or a
+//	    partition over locks its position and reads it behind the last commit, and
+//	    commits of the former holder are refused (TestTakeoverRace, TestG7GroupUnderChurn).
+//	  - A point is never moved in silence: another epoch and retention refuse the join,
+//	    with where one can go on (TestG7ResumeBelowRetention).
+//
+// A point with one partition belongs to who came last; the one before ends with
+// point_taken. The partitions of a group, 2 to 64 and fixed, are shared by its members
+// evenly; a change moves as few as possible, at once (leat.share_point). A routing key
+// belongs to partition FNV-1a 64 mod n, for good. While a partition goes over, its
+// former member may still have messages in hand that the new one gets again, because
+// they were not committed: for a moment, a key may be with both.
+//
+// Members live in unlogged tables. A broker renews its own every 3 s; after 10 s
+// without, others take their partitions (TestGroupOfDeadBroker). A broker that slept,
+// or a server that crashed, finds its members forgotten and enters them again under
+// their names; they read on where they were unless somebody else has committed
+// meanwhile (TestF28MembersCome…). A reset gives the point another generation, which
+// fences commits from before; who read with it ends with point_moved and comes again.
+//
 // # When things fail
 //
 // A database that is away makes subscriptions wait, and they go on by themselves
@@ -55,5 +87,6 @@
 // # Reading order
 //
 // listener.go, announcer.go; sink.go, hub.go, ring.go, fill.go, reader.go, subscription.go,
-// next.go, fetch.go.
+// next.go, fetch.go; start.sql, points.sql, points.go, commits.go, members.sql, membership.go,
+// group.go.
 package replication
