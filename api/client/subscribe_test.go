@@ -38,7 +38,7 @@ func newRiver(t *testing.T) *river {
 		Streams: stream, Logger: slog.New(slog.DiscardHandler), Heartbeat: 50 * time.Millisecond,
 	})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := server.Subscribe(w, r, subscribeRequest(r)); err != nil {
+		if err := server.Subscribe(w, r, subscribeRequest(r), func(ws.Summary) {}); err != nil {
 			t.Errorf("subscribe: %v", err)
 		}
 	}))

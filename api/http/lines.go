@@ -46,7 +46,7 @@ func (s *server) subscribeLines(c *call, f framing, request eventstore.Subscribe
 		err = w.next(ctx, f, subscription, s.Heartbeat)
 	}
 	info := infoOf(c.r)
-	info.messages, info.end = w.messages, "client went"
+	info.messages, info.end = w.messages, clientWent
 	if err = endOf(ctx, err); w.broken || errors.Is(err, context.Canceled) {
 		return nil
 	}

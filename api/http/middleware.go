@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"leat/api"
@@ -19,11 +20,9 @@ type requestInfo struct {
 	id  string
 	hot bool // a route that busy clients call all the time
 
-	// Of a subscription or a consumer that is over.
+	// Of a subscription that is over.
 	end      string // why; "" for other requests
 	messages int64  // that were sent
-	received int64  // frames of a WebSocket
-	streamed int64  // bytes of a WebSocket
 }
 
 type requestInfoKey struct{}
@@ -75,22 +74,51 @@ func (s *server) finish(w *recorder, r *http.Request, started time.Time) {
 			(&call{w: w, r: r}).write(p.Status, api.ContentProblem, data)
 		}
 	}
-	attrs := []slog.Attr{
-		slog.String("request", requestID(r)), slog.String("method", r.Method), slog.String("path", r.URL.Path),
-		slog.Int("status", w.status), slog.Int64("bytes", w.bytes+infoOf(r).streamed), slog.Duration("took", time.Since(started)),
-		slog.String("client", r.Header.Get("Leat-Client")), slog.String("remote", r.RemoteAddr),
+	if w.hijacked {
+		return // logLater
 	}
+	var more []slog.Attr
 	if info := infoOf(r); info.end != "" {
-		attrs = append(attrs, slog.String("end", info.end), slog.Int64("messages", info.messages), slog.Int64("received", info.received))
+		more = []slog.Attr{slog.String("end", info.end), slog.Int64("messages", info.messages)}
 	}
-	s.Logger.LogAttrs(r.Context(), levelOf(r), "request", attrs...)
+	s.entryOf(r, started).log(w.status, w.bytes, more...)
+}
+
+// entry is a line of the log, without what is known at the end only.
+type entry struct {
+	logger  *slog.Logger
+	level   slog.Level
+	started time.Time
+	attrs   []slog.Attr
+}
+
+func (s *server) entryOf(r *http.Request, started time.Time) entry {
+	return entry{s.Logger, levelOf(r), started, []slog.Attr{
+		slog.String("request", requestID(r)), slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		slog.String("client", r.Header.Get("Leat-Client")), slog.String("remote", r.RemoteAddr),
+	}}
+}
+
+func (e entry) log(status int, bytes int64, more ...slog.Attr) {
+	attrs := slices.Concat(e.attrs, []slog.Attr{
+		slog.Int("status", status), slog.Int64("bytes", bytes), slog.Duration("took", time.Since(e.started)),
+	}, more)
+	e.logger.LogAttrs(context.Background(), e.level, "request", attrs...)
+}
+
+// logLater is for a request whose connection outlives it: what it returns is
+// called at the end.
+func (s *server) logLater(r *http.Request) func(bytes int64, more ...slog.Attr) {
+	e := s.entryOf(r, time.Now())
+	return func(bytes int64, more ...slog.Attr) { e.log(http.StatusSwitchingProtocols, bytes, more...) }
 }
 
 // recorder notes what was answered.
 type recorder struct {
 	http.ResponseWriter
-	status int
-	bytes  int64
+	status   int
+	bytes    int64
+	hijacked bool
 }
 
 func (w *recorder) WriteHeader(status int) {
@@ -121,6 +149,7 @@ func (w *recorder) Flush() {
 
 // Hijack hands a WebSocket its connection; gin asks for it by interface.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.hijacked = true
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 

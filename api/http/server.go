@@ -172,7 +172,9 @@ func (s *server) handle(r route) gin.HandlerFunc {
 		}
 		if err != nil && r.op.socket && ws.IsUpgrade(c.Request) {
 			refusal := err
-			err = s.session(call, func() (ws.Summary, error) { return s.sockets.Refuse(c.Writer, c.Request, refusal) })
+			err = s.session(call, func(done func(ws.Summary)) error {
+				return s.sockets.Refuse(c.Writer, c.Request, refusal, done)
+			})
 		}
 		if err != nil {
 			s.refuse(call, err)

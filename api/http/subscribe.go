@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"strings"
@@ -72,7 +73,7 @@ func (s *server) subscribe(c *call) error {
 		return err
 	}
 	if ws.IsUpgrade(c.r) {
-		return s.session(c, func() (ws.Summary, error) { return s.sockets.Subscribe(c.w, c.r, request) })
+		return s.session(c, func(done func(ws.Summary)) error { return s.sockets.Subscribe(c.w, c.r, request, done) })
 	}
 	if !s.Origins.Allow(c.r) {
 		return eventstore.NewError(api.CrossOrigin, "Pages of %q may not subscribe; the broker's --allow-origin can allow it.", c.r.Header.Get("Origin"))
@@ -99,20 +100,20 @@ func (s *server) subscribe(c *call) error {
 	return s.subscribeLines(c, f, request)
 }
 
-// session runs a WebSocket, and notes for the log what became of it.
-func (s *server) session(c *call, serve func() (ws.Summary, error)) error {
-	summary, err := serve()
-	if err != nil {
-		return err
-	}
-	info := infoOf(c.r)
-	info.messages, info.received, info.streamed = summary.Messages, summary.Received, summary.Bytes
-	info.end = summary.Reason
-	if summary.Close == 0 {
-		info.end = "client went"
-	}
-	return nil
+// session begins a WebSocket. The request is logged when that is over.
+func (s *server) session(c *call, serve func(done func(ws.Summary)) error) error {
+	log := s.logLater(c.r)
+	return serve(func(summary ws.Summary) {
+		end := summary.Reason
+		if summary.Close == 0 {
+			end = clientWent
+		}
+		log(summary.Bytes, slog.String("end", end), slog.Int64("messages", summary.Messages), slog.Int64("received", summary.Received))
+	})
 }
+
+// clientWent is the end of a subscription for no reason of ours.
+const clientWent = "client went"
 
 // maxWindow bounds what a subscriber may have unacknowledged.
 const maxWindow = 1_000_000

@@ -50,7 +50,7 @@ func (c *committer) work(ctx context.Context, s *session, to api.Subscription) {
 		if run == nil {
 			return
 		}
-		if err := commitRun(ctx, s, to, run); err != nil {
+		if err := guard(func() error { return commitRun(ctx, s, to, run) }); err != nil {
 			s.end(err)
 			return
 		}

@@ -104,9 +104,9 @@ func (s *Server) remove(session *session) {
 }
 
 // Refuse accepts a connection only to say why it cannot be served: browsers
-// cannot read what refuses a handshake. Its error is that of Subscribe.
-func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, refusal error) (Summary, error) {
-	return s.serve(w, r, refused{refusal})
+// cannot read what refuses a handshake. Error and done are as of Subscribe.
+func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, refusal error, done func(Summary)) error {
+	return s.serve(w, r, refused{refusal}, done)
 }
 
 type refused struct{ err error }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,13 +61,13 @@ type session struct {
 // errGone is the reason of a session whose client went, or whose connection broke.
 var errGone = errors.New("connection is gone")
 
-// serve upgrades the connection and lets the handler work. The error is an
-// *eventstore.Error that nobody was told yet, because there is no connection to
-// tell it on.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, h handler) (Summary, error) {
-	// The context of the request ends with the upgrade, says net/http.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
-	defer cancel(nil)
+// serve upgrades the connection, and lets the handler work on it after it has
+// returned: what net/http holds for a request, its goroutine included, costs more
+// than an idle session. done is told the end. The error is an *eventstore.Error
+// that nobody was told yet, because there is no connection to tell it on; done is
+// not called then.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, h handler, done func(Summary)) error {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	session := &session{
 		server:  s,
 		path:    r.URL.EscapedPath(),
@@ -74,25 +75,46 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, h handler) (Summa
 		cancel:  cancel,
 		writing: make(chan struct{}, 1),
 	}
-	if err := session.accept(w, r); errors.Is(err, errGone) {
-		return Summary{}, nil
-	} else if err != nil {
-		return Summary{}, err
+	err := session.accept(w, r)
+	switch {
+	case errors.Is(err, errGone):
+		cancel(nil)
+		done(Summary{})
+	case err != nil:
+		cancel(nil)
+		return err
+	default:
+		s.add(session)
+		go session.run(ctx, h, done)
 	}
-	s.add(session)
-	defer s.remove(session)
-	session.parts.Go(func() { session.read(ctx, h) })
-	session.pings.start(session)
-	session.end(h.run(ctx, session))
-	session.pings.stop(session)
-	session.parts.Wait()
-	return Summary{
-		Messages: session.messages.Load(),
-		Bytes:    session.bytes.Load(),
-		Received: session.received.Load(),
-		Close:    session.closed,
-		Reason:   session.reason,
-	}, nil
+	return nil
+}
+
+// run serves the connection until it ends.
+func (s *session) run(ctx context.Context, h handler, done func(Summary)) {
+	defer s.server.remove(s)
+	s.parts.Go(func() { s.read(ctx, h) })
+	s.pings.start(s)
+	s.end(guard(func() error { return h.run(ctx, s) }))
+	s.pings.stop(s)
+	s.parts.Wait()
+	done(Summary{
+		Messages: s.messages.Load(),
+		Bytes:    s.bytes.Load(),
+		Received: s.received.Load(),
+		Close:    s.closed,
+		Reason:   s.reason,
+	})
+}
+
+// guard makes a panic an error: the broker outlives a fault in one session.
+func guard(work func() error) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return work()
 }
 
 // end ends the session, if nothing else did before.
@@ -221,7 +243,7 @@ func (s *session) read(ctx context.Context, h handler) {
 		if err == nil {
 			s.pings.heard.Store(true)
 			s.received.Add(1)
-			err = h.receive(ctx, s, kind, frame)
+			err = guard(func() error { return h.receive(ctx, s, kind, frame) })
 		}
 		if err != nil {
 			s.end(err)

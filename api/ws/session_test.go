@@ -5,13 +5,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -81,7 +84,7 @@ func TestBadFrames(t *testing.T) {
 			client := s.in(t).dial("/s")
 			client.expect(api.FrameSubscribed)
 			client.send(c.frame)
-			p := client.closed(api.CloseBadRequest, c.code)
+			p := client.closed(api.CloseBadRequest, c.code).Problem
 			if c.field == "" {
 				require.Empty(t, p.Errors)
 			} else {
@@ -116,7 +119,7 @@ func TestEndsAreTold(t *testing.T) {
 			e := eventstore.NewError(code, "It is over.")
 			e.Resume = &eventstore.StreamPosition{Epoch: 8, Offset: 3}
 			s.stream.End(e)
-			require.Equal(t, &api.StreamPosition{Epoch: 8, Offset: 3}, c.closed(want, code).Resume)
+			require.Equal(t, &api.StreamPosition{Epoch: 8, Offset: 3}, c.closed(want, code).Problem.Resume)
 			summary := s.over(1)
 			require.Equal(t, want, summary.Close)
 			require.Equal(t, string(code), summary.Reason)
@@ -128,7 +131,7 @@ func TestEndsAreTold(t *testing.T) {
 		c := s.dial("/s")
 		c.expect(api.FrameSubscribed)
 		s.stream.End(errors.New("a deadline of ours"))
-		require.NotContains(t, c.closed(api.CloseInternal, eventstore.Internal).Detail, "deadline")
+		require.NotContains(t, c.closed(api.CloseInternal, eventstore.Internal).Problem.Detail, "deadline")
 	})
 }
 
@@ -362,4 +365,27 @@ func TestShutdown(t *testing.T) {
 	require.Less(t, time.Since(began), patience/2)
 	answering.closed(api.CloseGoingAway, eventstore.ShuttingDown)
 	s.dial("/s").closed(api.CloseGoingAway, eventstore.ShuttingDown)
+}
+
+// panicking is streams with a fault.
+type panicking struct{ api.Streams }
+
+func (panicking) Subscribe(context.Context, eventstore.SubscribeRequest) (api.Subscription, error) {
+	panic("a fault")
+}
+
+// A fault ends one session, not the broker.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	server := ws.New(ws.Config{Streams: panicking{}, Logger: slog.New(slog.DiscardHandler)})
+	serving := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, server.Subscribe(w, r, eventstore.SubscribeRequest{}, func(ws.Summary) {}))
+	}))
+	t.Cleanup(func() {
+		require.NoError(t, server.Shutdown(context.Background()))
+		serving.Close()
+	})
+	s := site{t: t, url: serving.URL}
+	p := s.dial("/").closed(api.CloseInternal, eventstore.Internal).Problem
+	require.NotContains(t, p.Detail, "fault")
 }

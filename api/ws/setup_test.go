@@ -66,6 +66,7 @@ func setup(t testing.TB, config ws.Config) *site {
 
 // in is the same site for a part of the test.
 func (s *site) in(t testing.TB) *site {
+	t.Helper()
 	return &site{t: t, stream: s.stream, server: s.server, url: s.url}
 }
 
@@ -87,21 +88,22 @@ func (s *site) serve(w http.ResponseWriter, r *http.Request) {
 		request.Start.Epoch = eventstore.Position(n)
 	}
 	w.Header().Set("X-Request-Id", "the-id")
-	serve := s.server.Subscribe
-	if query.Has("bad") {
-		serve = func(w http.ResponseWriter, r *http.Request, _ eventstore.SubscribeRequest) (ws.Summary, error) {
-			return s.server.Refuse(w, r, &eventstore.Error{Code: eventstore.InvalidField, Field: "bad", Message: "is bad", Index: -1})
-		}
+	done := func(summary ws.Summary) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.summaries = append(s.summaries, summary)
 	}
-	summary, err := serve(w, r, request)
+	var err error
+	if query.Has("bad") {
+		bad := &eventstore.Error{Code: eventstore.InvalidField, Field: "bad", Message: "is bad", Index: -1}
+		err = s.server.Refuse(w, r, bad, done)
+	} else {
+		err = s.server.Subscribe(w, r, request, done)
+	}
 	if err != nil {
 		p, _ := api.ProblemOf(err)
 		http.Error(w, string(p.Code), p.Status)
-		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.summaries = append(s.summaries, summary)
 }
 
 // client is a connection that reads frames.
@@ -181,11 +183,11 @@ func (c *client) send(text string) {
 }
 
 // closed reads the error frame, if there is to be one, and the close code.
-func (c *client) closed(code api.CloseCode, reason eventstore.Code) *api.Problem {
+func (c *client) closed(code api.CloseCode, reason eventstore.Code) (last frame) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var problem *api.Problem
+
 	for {
 		_, data, err := c.conn.Read(ctx)
 		if err != nil {
@@ -193,14 +195,14 @@ func (c *client) closed(code api.CloseCode, reason eventstore.Code) *api.Problem
 			require.ErrorAs(c.t, err, &end)
 			require.Equal(c.t, code, api.CloseCode(end.Code))
 			require.Equal(c.t, string(reason), end.Reason)
-			return problem
+			return last
 		}
 		var f frame
 		require.NoError(c.t, json.Unmarshal(data, &f))
 		if f.Type == api.FrameError {
 			require.Equal(c.t, code, f.Close)
 			require.Equal(c.t, reason, f.Problem.Code)
-			problem = f.Problem
+			last = f
 		}
 	}
 }

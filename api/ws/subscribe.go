@@ -10,10 +10,11 @@ import (
 	"leat/eventstore"
 )
 
-// Subscribe serves a subscription on a WebSocket until it ends. Its error was
-// told to nobody: the caller answers it.
-func (s *Server) Subscribe(w http.ResponseWriter, r *http.Request, request eventstore.SubscribeRequest) (Summary, error) {
-	return s.serve(w, r, &subscriber{streams: s.config.Streams, request: request})
+// Subscribe begins a subscription on a WebSocket, which lasts when it has
+// returned; done is called at the end. An error was told to nobody: the caller
+// answers it, and done is not called.
+func (s *Server) Subscribe(w http.ResponseWriter, r *http.Request, request eventstore.SubscribeRequest, done func(Summary)) error {
+	return s.serve(w, r, &subscriber{streams: s.config.Streams, request: request}, done)
 }
 
 type subscriber struct {

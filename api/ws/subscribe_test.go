@@ -53,7 +53,7 @@ func TestRefusals(t *testing.T) {
 		"/s?epoch=6":      {api.CloseEpochChanged, eventstore.EpochChanged},
 		"/s?bad=anything": {api.CloseBadRequest, eventstore.InvalidField},
 	} {
-		p := s.dial(path).closed(want.close, want.code)
+		p := s.dial(path).closed(want.close, want.code).Problem
 		require.NotNil(t, p, path)
 		require.Equal(t, "the-id", p.RequestID)
 		require.Contains(t, path, p.Instance)

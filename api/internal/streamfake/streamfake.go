@@ -123,6 +123,7 @@ func (s *Stream) Subscribe(_ context.Context, r eventstore.SubscribeRequest) (ap
 		s.points[r.Point] = sub.next
 		if old := s.holders[r.Point]; old != nil {
 			old.ended = eventstore.NewError(eventstore.PointTaken, "Another consumer reads with point %q now.", r.Point)
+			s.wake()
 		}
 		s.holders[r.Point] = sub
 		if at.Member == "" {
@@ -133,7 +134,6 @@ func (s *Stream) Subscribe(_ context.Context, r eventstore.SubscribeRequest) (ap
 	sub.acked = sub.next
 	sub.at = at
 	s.subs[sub] = struct{}{}
-	s.wake()
 	return sub, nil
 }
 
@@ -248,5 +248,4 @@ func (u *Subscription) Close() {
 	if u.s.holders[u.r.Point] == u {
 		delete(u.s.holders, u.r.Point)
 	}
-	u.s.wake()
 }
