@@ -42,23 +42,13 @@ func (l lab) running(t *testing.T) lab {
 
 func declareStream(t testing.TB, pool *pgxpool.Pool, name string) {
 	t.Helper()
-	_, err := pool.Exec(ctx, `
-		with made as (
-		    insert into leat.channels
-		    select (jsonb_populate_record(leat.default_channel(), jsonb_build_object('id', nextval('leat.channels_id_seq'),
-		        'name', $1::text, 'kind', 'stream', 'mode', 'stream', 'declared_at', clock_timestamp(),
-		        'epoch', leat.append('channel.declared', null, 'test')))).*
-		    returning id
-		), begun as (insert into leat.streams select id, 0, 0 from made)
-		insert into leat.stream_heads select id, 0, 0 from made`, name)
+	_, err := pool.Exec(ctx, `select leat.declare_channel($1, 'stream', 'stream', '{}', 'test')`, name)
 	require.NoError(t, err)
 }
 
 func dropStream(t testing.TB, pool *pgxpool.Pool, name string) {
 	t.Helper()
-	_, err := pool.Exec(ctx, `select leat.drop_points(c.id) from leat.channels c where c.name = $1 and c.deleted_at is null`, name)
-	require.NoError(t, err)
-	_, err = pool.Exec(ctx, `update leat.channels set deleted_at = clock_timestamp() where name = $1 and deleted_at is null`, name)
+	_, err := pool.Exec(ctx, `select leat.delete_channel($1, true, 'test')`, name)
 	require.NoError(t, err)
 }
 

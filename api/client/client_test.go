@@ -42,8 +42,9 @@ func setup(t *testing.T) *client.Client {
 	done := make(chan error, 1)
 	go func() { done <- broker.Run(ctx) }()
 	server := httptest.NewServer(httpapi.New(httpapi.Config{
-		Commands: broker, Queries: queries.New(pool), Projections: views{projections.New(pool, logger)},
-		Readiness: unready{}, Logger: logger,
+		Commands: broker, Queries: queries.New(pool), Points: replication.NewPoints(replication.PointsConfig{Pool: pool}),
+		Projections: views{projections.New(pool, logger)},
+		Readiness:   unready{}, Logger: logger,
 	}))
 	c := connect(t, server.URL)
 	t.Cleanup(func() {

@@ -59,6 +59,8 @@ func TestWrongUsage(t *testing.T) {
 		{"dlq recover q --id 7,x", exitUsage, `message id "x"`},
 		{"dlq recover q --all --ttl -1s", exitUsage, "--ttl"},
 		{"dlq purge q --all", exitUsage, "--yes"},
+		{"point create s", exitUsage, "needs <point>"},
+		{"point commit s p", exitUsage, "needs <offset>"},
 		{"trace first", exitUsage, "message id"},
 		{"trace 1 --limit 0", exitUsage, "1 to 1000"},
 		{"message 0", exitUsage, "message id"},
@@ -108,6 +110,7 @@ func TestCommands(t *testing.T) {
 	broker.sub("channel", broker.channel)
 	broker.sub("link", broker.link)
 	broker.sub("circuit", broker.circuit)
+	broker.sub("point", broker.point)
 	broker.sub("publish", broker.publish)
 	broker.sub("publish lines", broker.publishLines)
 	broker.sub("settle", broker.settle)
