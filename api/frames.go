@@ -82,6 +82,7 @@ type AssignedFrame struct {
 type ConsumingFrame struct {
 	Type     string   `json:"type" enum:"consuming"`
 	Queue    string   `json:"queue"`
+	Mode     string   `json:"mode" enum:"standard,fifo"`
 	Prefetch int      `json:"prefetch" doc:"how many deliveries may be outstanding"`
 	Lease    Duration `json:"lease"`
 	Consumer string   `json:"consumer"`

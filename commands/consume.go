@@ -114,6 +114,9 @@ func (b *Broker) findConsumed(ctx context.Context, name string) (ch channel, lea
 // it began: without a lease of its own, an altered queue alters it.
 func (c *Consumer) Lease() time.Duration { return c.lease }
 
+// FIFO says whether the queue keeps the order of each routing key.
+func (c *Consumer) FIFO() bool { return c.channel.fifo }
+
 func (c *Consumer) poll(room int) PollRequest {
 	r := c.request
 	return PollRequest{Queue: r.Queue, Consumer: r.Consumer, Max: room, Lease: r.Lease, RoutingKeys: r.RoutingKeys}

@@ -128,6 +128,8 @@ func TestContract(t *testing.T) {
 	call(200, "GET", "/v1/channels/q", "")
 	call(404, "GET", "/v1/channels/nope", "")
 	call(200, "GET", "/v1/queues/q/messages", "")
+	call(400, "GET", "/v1/queues/q/consume?prefetch=5&lease=30s&routingKeys=a&routingKeys=b", "")
+	call(422, "GET", "/v1/queues/q/consume?prefetch=0&lease=soon", "")
 	d := read[api.PollResult](call(200, "POST", "/v1/queues/q/poll", `{}`)).Deliveries[0]
 	call(200, "POST", "/v1/queues/q/poll", `{}`)
 	call(200, "GET", "/v1/queues/q/messages?state=inFlight&payload=false", "")

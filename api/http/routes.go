@@ -27,6 +27,7 @@ func (s *server) routes() []route {
 		{post, "/v1/channels/{name}/messages", s.publish, publishDoc},
 
 		{post, "/v1/queues/{name}/poll", s.poll, pollDoc},
+		{get, "/v1/queues/{name}/consume", s.consume, consumeDoc},
 		{post, "/v1/queues/{name}/ack", s.ack, ackDoc},
 		{post, "/v1/queues/{name}/nack", s.nack, nackDoc},
 		{post, "/v1/queues/{name}/extend", s.extend, extendDoc},

@@ -25,6 +25,7 @@ type Commands interface {
 	DeleteLink(ctx context.Context, actor string, id eventstore.LinkID) error
 	Publish(ctx context.Context, request commands.PublishRequest) (commands.PublishResult, error)
 	Poll(ctx context.Context, request commands.PollRequest) ([]commands.Delivery, error)
+	Consume(ctx context.Context, request commands.ConsumeRequest) (*commands.Consumer, error)
 	Ack(ctx context.Context, request commands.SettleRequest) (commands.SettleResult, error)
 	Nack(ctx context.Context, request commands.NackRequest) (commands.SettleResult, error)
 	Extend(ctx context.Context, request commands.ExtendRequest) (commands.SettleResult, time.Time, error)
@@ -123,7 +124,7 @@ func New(cfg Config) *Handler {
 	}
 	s := &server{Config: cfg, started: time.Now().UTC()}
 	s.sockets = ws.New(ws.Config{
-		Streams: cfg.Streams, Origins: cfg.Origins, Logger: cfg.Logger, Heartbeat: cfg.Heartbeat, Stuck: cfg.Stuck,
+		Streams: cfg.Streams, Queues: cfg.Commands, Origins: cfg.Origins, Logger: cfg.Logger, Heartbeat: cfg.Heartbeat, Stuck: cfg.Stuck,
 	})
 	s.document = document(cfg.Version, s.routes())
 	return &Handler{s.middleware(s.engine()), s}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leat/api"
+	"leat/api/internal/wire"
 	"leat/commands"
 )
 
@@ -16,15 +17,15 @@ var ackDoc = operation{
 }
 
 func (s *server) ack(c *call) error {
-	var wire api.SettleRequest
-	if err := c.decode(&wire); err != nil {
+	var body api.SettleRequest
+	if err := c.decode(&body); err != nil {
 		return err
 	}
-	result, err := s.Commands.Ack(c.ctx(), c.settle(wire.Receipts))
+	result, err := s.Commands.Ack(c.ctx(), c.settle(body.Receipts))
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, settled(result))
+	return c.answer(http.StatusOK, wire.Settled(result))
 }
 
 var nackDoc = operation{
@@ -33,24 +34,24 @@ var nackDoc = operation{
 }
 
 func (s *server) nack(c *call) error {
-	var wire api.NackRequest
-	if err := c.decode(&wire); err != nil {
+	var body api.NackRequest
+	if err := c.decode(&body); err != nil {
 		return err
 	}
-	if wire.Action == "" {
-		wire.Action = "retry"
+	if body.Action == "" {
+		body.Action = "retry"
 	}
 	result, err := s.Commands.Nack(c.ctx(), commands.NackRequest{
-		SettleRequest: c.settle(wire.Receipts),
-		Action:        wire.Action,
-		Delay:         (*time.Duration)(wire.Delay),
-		Reason:        wire.Reason,
-		ErrorClass:    wire.ErrorClass,
+		SettleRequest: c.settle(body.Receipts),
+		Action:        body.Action,
+		Delay:         (*time.Duration)(body.Delay),
+		Reason:        body.Reason,
+		ErrorClass:    body.ErrorClass,
 	})
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, settled(result))
+	return c.answer(http.StatusOK, wire.Settled(result))
 }
 
 var extendDoc = operation{
@@ -59,26 +60,21 @@ var extendDoc = operation{
 }
 
 func (s *server) extend(c *call) error {
-	var wire api.ExtendRequest
-	if err := c.decode(&wire); err != nil {
+	var body api.ExtendRequest
+	if err := c.decode(&body); err != nil {
 		return err
 	}
-	lease, err := leaseOf(wire.Lease)
+	lease, err := wire.Lease(body.Lease)
 	if err != nil {
 		return err
 	}
 	result, until, err := s.Commands.Extend(c.ctx(), commands.ExtendRequest{
-		SettleRequest: c.settle(wire.Receipts), Lease: lease,
+		SettleRequest: c.settle(body.Receipts), Lease: lease,
 	})
 	if err != nil {
 		return err
 	}
-	answer := settled(result)
-	if result.Settled > 0 {
-		until = until.UTC()
-		answer.LeaseUntil = &until
-	}
-	return c.answer(http.StatusOK, answer)
+	return c.answer(http.StatusOK, wire.Extended(result, until))
 }
 
 var releaseDoc = operation{
@@ -87,15 +83,15 @@ var releaseDoc = operation{
 }
 
 func (s *server) release(c *call) error {
-	var wire api.SettleRequest
-	if err := c.decode(&wire); err != nil {
+	var body api.SettleRequest
+	if err := c.decode(&body); err != nil {
 		return err
 	}
-	result, err := s.Commands.Release(c.ctx(), c.settle(wire.Receipts))
+	result, err := s.Commands.Release(c.ctx(), c.settle(body.Receipts))
 	if err != nil {
 		return err
 	}
-	return c.answer(http.StatusOK, settled(result))
+	return c.answer(http.StatusOK, wire.Settled(result))
 }
 
 var purgeDoc = operation{
@@ -117,15 +113,4 @@ func (s *server) purge(c *call) error {
 
 func (c *call) settle(receipts []string) commands.SettleRequest {
 	return commands.SettleRequest{Queue: c.name(), Actor: c.actor, Receipts: receipts}
-}
-
-func settled(r commands.SettleResult) api.SettleResult {
-	result := api.SettleResult{
-		Settled: r.Settled, AlreadySettled: r.AlreadySettled, Position: r.Position,
-		Failed: make([]api.FailedReceipt, len(r.Failed)),
-	}
-	for i, f := range r.Failed {
-		result.Failed[i] = api.FailedReceipt{Receipt: f.Receipt, Code: f.Code, Detail: f.Message}
-	}
-	return result
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"leat/eventstore"
 )
 
-// values are the query parameters of a request: each known, each once. Reading
-// notes what is malformed; err tells it at the end.
+// values are the query parameters of a request: each known, and once unless it is
+// a list. Reading notes what is malformed; err tells it at the end.
 type values struct {
 	given url.Values
 	err   error
@@ -23,12 +24,13 @@ func readQuery(raw string, known []parameter) (values, error) {
 		return values{}, eventstore.NewError(eventstore.InvalidRequest, "The query is malformed: %v.", err)
 	}
 	for name, list := range given {
-		if !slices.ContainsFunc(known, func(p parameter) bool { return p.name == name }) {
+		i := slices.IndexFunc(known, func(p parameter) bool { return p.name == name })
+		if i < 0 {
 			e := eventstore.NewError(eventstore.UnknownField, "is not a query parameter of this route")
 			e.Field = name
 			return values{}, e
 		}
-		if len(list) > 1 {
+		if len(list) > 1 && known[i].of.Kind() != reflect.Slice {
 			return values{}, invalid(name, "is given twice")
 		}
 	}
@@ -107,6 +109,18 @@ func (v *values) within(name string, least, most int64) int64 {
 		return 0
 	}
 	return n
+}
+
+// duration is 0 when it is not given, and greater otherwise.
+func (v *values) duration(name string) time.Duration {
+	if !v.has(name) {
+		return 0
+	}
+	d, err := time.ParseDuration(v.text(name))
+	if err != nil || d <= 0 {
+		v.note(name, "must be a duration greater than 0s, such as 250ms, 5s or 1h30m")
+	}
+	return d
 }
 
 // limit is 0 when it is not given, and 1 to most otherwise.

@@ -10,6 +10,9 @@
 //     broker's memory (TestF35*, TestBadFrames).
 //   - Commits are answered when they are durable, in order; one that is refused
 //     is told and costs no other (TestCommits).
+//   - What a push consumer has in hand when its connection ends is released at
+//     once, after the settlements that came before (TestFS3DisconnectReleases,
+//     TestFS3KilledConsumer, TestAcksBeforeTheEnd).
 //   - An idle connection stays open, and a dead one is noticed (TestPings).
 //
 // # How it works
@@ -42,5 +45,6 @@
 //
 // No compression: it costs a megabyte for each connection. No rate limits.
 //
-// Reading order: server.go, session.go, subscribe.go, commit.go, accept.go.
+// Reading order: server.go, session.go, subscribe.go, commit.go, consume.go,
+// settle.go, accept.go.
 package ws

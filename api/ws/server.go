@@ -14,6 +14,7 @@ import (
 // Config is what a Server is made of. Everything without a default is needed.
 type Config struct {
 	Streams   api.Streams
+	Queues    Queues
 	Origins   Origins       // whose pages may connect; default those of the broker's own host
 	Logger    *slog.Logger  // default slog.Default()
 	Ping      time.Duration // between two pings; default 20 s

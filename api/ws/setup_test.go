@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,15 +16,24 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"leat/api"
 	"leat/api/internal/streamfake"
 	"leat/api/ws"
+	"leat/commands"
 	"leat/eventstore"
+	"leat/migrations/dbtest"
+	"leat/projections"
+	"leat/replication"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(consumerEnv); url != "" {
+		consumeForEver(url)
+		return
+	}
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
+}
 
 // patience is how long a test waits for what must happen.
 const patience = 20 * time.Second
