@@ -229,9 +229,7 @@ $$;
 -- What a stream has beside its messages, which stay in the log.
 create function leat.drop_stream(channel integer) returns void
 language sql as $$ -- runs under its callers' settings
-    delete from leat.point_holders p where p.channel_id = channel;
-    delete from leat.point_members p where p.channel_id = channel;
-    delete from leat.points p where p.channel_id = channel;
+    select leat.drop_points(channel);
     delete from leat.stream_heads h where h.channel_id = channel;
     delete from leat.streams s where s.channel_id = channel
 $$;

@@ -33,7 +33,7 @@ func Statements() []string {
 		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, consumeSQL, contentsSQL, deadStartSQL, declareChannelSQL,
 		declareLinkSQL, deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
 		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL,
-		redriveIDsSQL, redriveSQL, releaseSQL, remainingSQL, sweepSQL,
+		redriveIDsSQL, redriveSQL, releaseSQL, remainingSQL, sweepSQL, trimSQL,
 	}
 }
 

@@ -77,7 +77,7 @@ func (b broker) readPerMessage() (read []int64) {
 	return read
 }
 
-// indexReads are the index entries that were read of the queue views.
+// indexReads are the index entries that were read of the queue views, and of streams.
 func (b broker) indexReads() (n int64) {
 	b.t.Helper()
 	// Sessions tell at their end what they read, at the latest.
@@ -91,6 +91,6 @@ func (b broker) indexReads() (n int64) {
 	}, patience, patience/10_000)
 	require.NoError(b.t, b.pool.QueryRow(ctx, `
 		select sum(idx_tup_read)::bigint from pg_stat_user_indexes
-		where schemaname = 'leat' and relname in ('queue_runs', 'lanes')`).Scan(&n))
+		where schemaname = 'leat' and relname in ('queue_runs', 'lanes', 'streams', 'stream_heads')`).Scan(&n))
 	return n
 }

@@ -19,10 +19,12 @@ const (
 	sweepTimeout  = 30 * time.Second
 	sweepMargin   = 10 * time.Second // what a bounded sweep looks back
 	maxSweepDelay = 5 * time.Second  // between two tries while the database is away
+	trimEvery     = time.Second
+	trimPage      = 5000 // messages of one transaction
 )
 
 // Sweeper does what only time does: due messages become ready, leases end,
-// messages expire. Any number of them may run on one database; a Broker has one.
+// messages expire, streams are trimmed. Any number of them may run on one database; a Broker has one.
 type Sweeper struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
@@ -32,6 +34,8 @@ type Sweeper struct {
 	full    pacer     // under a held snapshot a full sweep walks what cannot be removed
 	last    time.Time // of the last good sweep, by the server's clock
 	failing int       // sweeps that failed in a row
+	trimmed time.Time // when streams were trimmed last, or could not be
+	stuck   bool      // the last time they could not
 }
 
 // Run sweeps until the context ends and outlives the database being away.
@@ -44,7 +48,30 @@ func (s *Sweeper) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		timer.Reset(s.sweep(ctx))
+		delay := s.sweep(ctx)
+		s.trim(ctx)
+		timer.Reset(delay)
+	}
+}
+
+const trimSQL = `-- commands.trim
+select leat.trim_streams($1)`
+
+// trim holds streams to their retention, a page at a time.
+func (s *Sweeper) trim(ctx context.Context) {
+	if time.Since(s.trimmed) < trimEvery {
+		return
+	}
+	var more bool
+	trimming, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	err := queryRow(trimming, s.Pool, trimSQL, []any{trimPage}, &more)
+	if err != nil && !s.stuck && ctx.Err() == nil {
+		s.Logger.Warn("trim streams: will be tried again", "error", err)
+	}
+	s.stuck = err != nil
+	if !more {
+		s.trimmed = time.Now()
 	}
 }
 

@@ -68,6 +68,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         from leat.events e
         where e.position > (select s.position from start s)
           and e.kind = 'message.published'
+          and e.stream_offset is null
           and e.position <> all ((select s.included from start s)::bigint[])
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all
@@ -79,6 +80,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
             i (id, origin, key)
         where e.position > (select s.position from start s)
           and e.kind = 'message.copied'
+          and e.stream_offset is null
           and e.position <> all ((select s.included from start s)::bigint[])
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all

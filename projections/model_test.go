@@ -32,12 +32,13 @@ type modelMessage struct {
 
 // model is the small broker in memory that the real one is held against: a
 // standard queue s, whose dead go to d as well, a FIFO queue f with circuits, and an
-// exchange x in front of both.
+// exchange x in front of both; and a stream behind x and f (modelStream).
 type model struct {
 	pool     *pgxpool.Pool
 	views    *projections.Views
 	messages map[int64]*modelMessage
 	open     map[string]bool // keys of f
+	stream   modelStream
 }
 
 var modelQueues = []string{"s", "f", "d"}
@@ -51,6 +52,9 @@ func (m *model) declare(t *rapid.T, queue string) {
 	if queue != "d" {
 		m.exec(t, `select leat.declare_link('x', $1)`, queue)
 	}
+	if queue == "f" {
+		m.exec(t, `select leat.declare_link('f', 't')`)
+	}
 	m.exec(t, `update leat.channels set dead_letter_to = (select id from leat.channels where name = 'd' and deleted_at is null)
 		where name = 's' and deleted_at is null`)
 }
@@ -61,7 +65,7 @@ func (m *model) exec(t *rapid.T, sql string, args ...any) {
 }
 
 func (m *model) publish(t *rapid.T, commit bool) {
-	queue := rapid.SampledFrom([]string{"s", "f", "x"}).Draw(t, "queue")
+	queue := rapid.SampledFrom([]string{"s", "f", "x", "t"}).Draw(t, "queue")
 	keys := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 12).Draw(t, "keys")
 	payloads := make([][]byte, len(keys))
 	for i := range payloads {
@@ -79,6 +83,12 @@ func (m *model) publish(t *rapid.T, commit bool) {
 	}
 	require.NoError(t, tx.Commit(ctx))
 	for i, id := range ids {
+		if queue != "s" {
+			m.stream.enter(id, keys[i])
+		}
+		if queue == "t" {
+			continue
+		}
 		if queue != "x" {
 			m.enter(queue, keys[i], id, id)
 			continue
@@ -377,11 +387,12 @@ func (m *model) check(t *rapid.T) {
 	open := m.found(t, `select count(*) from leat.circuits c join leat.channels q on q.id = c.channel_id and q.deleted_at is null
 		where c.state = 'open'`)
 	require.EqualValues(t, len(m.open), open[0], "open circuits")
+	m.checkStream(t)
 }
 
-// G1, G4 and G5: random commands, then the log, the views and a small model agree
+// G1, G4, G5 and G7: random commands, then the log, the views and a small model agree
 // message by message, before and after a rebuild.
-func TestG1G4G5Model(t *testing.T) {
+func TestG1G4G5G7Model(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -392,6 +403,7 @@ func TestG1G4G5Model(t *testing.T) {
 			messages: map[int64]*modelMessage{}, open: map[string]bool{},
 		}
 		m.exec(rt, `select leat.declare_channel('x', 'exchange', 'fanout', '{}', 'test')`)
+		m.declareStream(rt)
 		for _, queue := range []string{"d", "s", "f"} {
 			m.declare(rt, queue)
 		}
@@ -399,6 +411,7 @@ func TestG1G4G5Model(t *testing.T) {
 			"publish", "publish", "publish", "poll", "poll", "poll", "ack", "ack", "retry", "deadLetter", "discard",
 			"release", "extend", "expire", "roll back", "purge", "rebuild", "checkpoint",
 			"recover", "recover all", "open", "close", "close and recover", "delete",
+			"trim", "redrive", "point", "point", "delete stream",
 		}
 		for step := range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			switch action := rapid.SampledFrom(actions).Draw(rt, "action"); action {
@@ -416,7 +429,18 @@ func TestG1G4G5Model(t *testing.T) {
 				m.circuit(rt, action)
 			case "delete":
 				m.deleteQueue(rt)
+			case "trim":
+				m.trim(rt)
+			case "redrive":
+				m.redrive(rt)
+			case "point":
+				m.point(rt)
+			case "delete stream":
+				m.exec(rt, `select leat.delete_channel('t', true, 'test')`)
+				m.declareStream(rt)
+				m.exec(rt, `select leat.declare_link('f', 't')`)
 			case "rebuild":
+				m.spoil(rt)
 				_, err := m.views.Rebuild(context.Background())
 				require.NoError(rt, err)
 			case "checkpoint":

@@ -86,7 +86,7 @@ end
 $$;
 
 -- Compares the log with the live views in one snapshot: the messages and the
--- circuits that differ.
+-- circuits that differ, and without use_checkpoint the streams and points too.
 create function leat.verify_views(use_checkpoint boolean default false) returns table (
     message_id bigint,
     channel_id integer,
@@ -115,7 +115,9 @@ begin
     full join live l on l.id = f.id
     where f.what is distinct from l.what or f.channel_id is distinct from l.channel_id
     union all
-    select c.* from leat.verify_circuits() c;
+    select c.* from leat.verify_circuits() c
+    union all
+    select s.* from leat.verify_streams() s where not use_checkpoint;
 end
 $$;
 

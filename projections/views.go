@@ -34,8 +34,9 @@ func New(pool *pgxpool.Pool, logger *slog.Logger) *Views {
 	return &Views{pool: pool, logger: logger}
 }
 
-// Difference is a message whose live view is not what the log says. A nil side
-// does not have the message at all.
+// Difference is a message whose live view is not what the log says, or a circuit, or,
+// with MessageID 0, a stream or a replication point. A nil side does not have it at
+// all.
 type Difference struct {
 	MessageID eventstore.MessageID
 	ChannelID eventstore.ChannelID
@@ -76,6 +77,8 @@ func (v *Views) Verify(ctx context.Context, fromCheckpoint bool, limit int) ([]D
 }
 
 const (
+	restoreStreamsSQL = `-- projections.restoreStreams
+select leat.restore_streams()`
 	loseSQL = `-- projections.lose
 select leat.lose_views()`
 	rebuildSQL = `-- projections.rebuild
@@ -83,7 +86,8 @@ select leat.rebuild_views()`
 )
 
 // Rebuild gives up the live views and makes them anew from the log; it returns
-// how many messages they hold. Polls and settlements wait meanwhile. If it is
+// how many messages they hold. Streams and replication points, which no crash loses,
+// are restored where they differ from the log. Polls and settlements wait meanwhile. If it is
 // killed half-way, the next broker goes on as after a crash.
 func (v *Views) Rebuild(ctx context.Context) (int64, error) {
 	alive, err := v.Alive(ctx)
@@ -95,7 +99,32 @@ func (v *Views) Rebuild(ctx context.Context) (int64, error) {
 			return 0, fmt.Errorf("give up queue views: %w", err)
 		}
 	}
-	return v.restore(ctx)
+	messages, err := v.restore(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := v.restoreStreams(ctx); err != nil {
+		return 0, fmt.Errorf("restore streams: %w", err)
+	}
+	return messages, nil
+}
+
+// restoreStreams waits for open publishes to streams only if there is something to
+// restore.
+func (v *Views) restoreStreams(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local lock_timeout = '5s'"); err != nil {
+			return err
+		}
+		var wrong int64
+		if err := tx.QueryRow(ctx, restoreStreamsSQL).Scan(&wrong); err != nil {
+			return err
+		}
+		if wrong > 0 {
+			v.logger.Warn("streams and replication points were not what the log says, and are restored", "differences", wrong)
+		}
+		return nil
+	})
 }
 
 func (v *Views) lose(ctx context.Context) error {

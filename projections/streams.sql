@@ -1,0 +1,156 @@
+-- The streams as the log has them: where they begin by what was trimmed, and where
+-- they end by their messages. With count it also adds up the payloads, which takes a
+-- look at all of them.
+create function leat.fold_streams(count boolean) returns table (
+    channel_id   integer,
+    first_offset bigint,
+    first_bytes  bigint,
+    next_offset  bigint,
+    bytes        bigint
+)
+language sql stable set search_path = '' set jit = off as $$
+    with sizes as materialized (
+        select e.channel_id, sum(octet_length(o.payload)) as bytes
+        from leat.events e
+        cross join lateral unnest(case when e.kind = 'message.published' then array[e.position] else e.origin_ids end) i (origin)
+        join leat.events o on o.position = i.origin
+        where fold_streams.count and e.stream_offset is not null
+        group by e.channel_id
+    )
+    select c.id, coalesce(t.first_offset, 0), coalesce(t.bytes, 0), coalesce(m.next_offset, 0),
+        case when fold_streams.count then coalesce(s.bytes, 0) end
+    from leat.channels c
+    left join sizes s on s.channel_id = c.id
+    left join lateral (
+        select (e.data ->> 'firstOffset')::bigint as first_offset, (e.data ->> 'bytes')::bigint as bytes
+        from leat.events e
+        where e.channel_id = c.id and e.kind = 'stream.trimmed'
+          and e.kind in ('stream.trimmed', 'point.created', 'point.committed', 'point.reset', 'point.deleted')
+        order by e.position desc
+        limit 1
+    ) t on true
+    left join lateral (
+        select e.stream_offset + coalesce(cardinality(e.message_ids), 1) as next_offset
+        from leat.events e
+        where e.channel_id = c.id and e.stream_offset is not null
+        order by e.stream_offset desc
+        limit 1
+    ) m on true
+    where c.kind = 'stream' and c.deleted_at is null
+$$;
+
+-- The replication points as the log has them, a row for each partition.
+create function leat.fold_points() returns table (
+    channel_id   integer,
+    name         text,
+    partitions   smallint,
+    created_at   timestamptz,
+    generation   bigint,
+    partition    smallint,
+    next_offset  bigint,
+    committed_at timestamptz
+)
+language sql stable set search_path = '' set jit = off as $$
+    with told as materialized (
+        select e.channel_id, e.data ->> 'point' as name, e.kind, e.position, e.at, e.data
+        from leat.events e
+        join leat.channels c on c.id = e.channel_id and c.deleted_at is null
+        where e.kind in ('stream.trimmed', 'point.created', 'point.committed', 'point.reset', 'point.deleted')
+          and e.kind <> 'stream.trimmed'
+    ), made as (
+        select distinct on (t.channel_id, t.name) t.*
+        from told t
+        where t.kind in ('point.created', 'point.deleted')
+        order by t.channel_id, t.name, t.position desc
+    ), placed as (
+        select distinct on (t.channel_id, t.name) t.*
+        from told t
+        where t.kind in ('point.created', 'point.reset')
+        order by t.channel_id, t.name, t.position desc
+    ), committed as (
+        select t.channel_id, t.name, l.partition, t.position, t.at, l.last
+        from told t
+        cross join lateral (
+            select 0 as partition, (t.data ->> 'offset')::bigint as last
+            where t.data ? 'offset'
+            union all
+            select p.key::integer, p.value::bigint
+            from jsonb_each_text(t.data -> 'positions') p
+        ) l
+        where t.kind = 'point.committed'
+    )
+    select m.channel_id, m.name, (m.data ->> 'partitions')::smallint, m.at, p.position, g.partition::smallint,
+        coalesce(c.next_offset, (p.data ->> 'next')::bigint), coalesce(c.at, p.at)
+    from made m
+    join placed p on p.channel_id = m.channel_id and p.name = m.name
+    cross join lateral generate_series(0, (m.data ->> 'partitions')::integer - 1) g (partition)
+    left join lateral (
+        select max(c.last) + 1 as next_offset, max(c.at) as at
+        from committed c
+        where c.channel_id = m.channel_id and c.name = m.name and c.partition = g.partition and c.position > p.position
+    ) c on true
+    where m.kind = 'point.created'
+$$;
+
+-- Compares the log with the streams and their points: those that differ.
+create function leat.verify_streams() returns table (
+    message_id bigint,
+    channel_id integer,
+    log        jsonb,
+    view       jsonb
+)
+language sql stable set search_path = '' set jit = off as $$
+    select 0::bigint, coalesce(f.id, v.id), f.what, v.what
+    from (
+        select f.channel_id as id, 'stream' as what_of, jsonb_build_object('stream', c.name, 'first', f.first_offset,
+            'trimmed', f.first_bytes, 'next', f.next_offset, 'bytes', f.bytes) as what
+        from leat.fold_streams(true) f
+        join leat.channels c on c.id = f.channel_id
+        union all
+        select f.channel_id, format('%s/%s', f.name, f.partition), to_jsonb(f) - 'channel_id'
+        from leat.fold_points() f
+    ) f
+    full join (
+        select coalesce(s.channel_id, h.channel_id) as id, 'stream' as what_of, jsonb_build_object('stream', c.name,
+            'first', s.first_offset, 'trimmed', s.first_bytes, 'next', h.next_offset, 'bytes', h.bytes) as what
+        from leat.streams s
+        full join leat.stream_heads h on h.channel_id = s.channel_id
+        join leat.channels c on c.id = coalesce(s.channel_id, h.channel_id)
+        union all
+        select p.channel_id, format('%s/%s', p.name, t.partition), (to_jsonb(p) || to_jsonb(t)) - 'channel_id'
+        from leat.points p
+        left join leat.point_positions t on t.channel_id = p.channel_id and t.name = p.name
+    ) v on v.id = f.id and v.what_of = f.what_of
+    where f.what is distinct from v.what
+$$;
+
+-- Makes the streams and their points what the log says, where they are not; answers
+-- how many were wrong. Nobody publishes to streams, or commits, meanwhile.
+create function leat.restore_streams() returns bigint
+language plpgsql set search_path = '' as $$
+declare
+    wrong bigint;
+begin
+    if not exists (select from leat.verify_streams()) then
+        return 0;
+    end if;
+    lock table leat.points, leat.point_positions, leat.streams, leat.stream_heads in share row exclusive mode;
+    select count(*) into wrong from leat.verify_streams();
+    if wrong > 0 then
+        delete from leat.point_holders;
+        delete from leat.point_members;
+        delete from leat.points;
+        delete from leat.stream_heads;
+        delete from leat.streams;
+        insert into leat.streams (channel_id, first_offset, first_bytes)
+        select f.channel_id, f.first_offset, f.first_bytes from leat.fold_streams(false) f;
+        insert into leat.stream_heads (channel_id, next_offset, bytes)
+        select f.channel_id, f.next_offset, f.bytes from leat.fold_streams(true) f;
+        insert into leat.points (channel_id, name, partitions, created_at, generation)
+        select distinct f.channel_id, f.name, f.partitions, f.created_at, f.generation from leat.fold_points() f;
+        insert into leat.point_positions (channel_id, name, partition, next_offset, committed_at)
+        select f.channel_id, f.name, f.partition, f.next_offset, f.committed_at from leat.fold_points() f;
+    end if;
+    return wrong;
+end
+$$;
