@@ -204,30 +204,31 @@ func (c *committer) flush(batch []*commit) error {
 	return nil
 }
 
-// commitRows are the columns of leat.commit_points.
+// commitRows are the columns of leat.commit_points, in types that need no look at
+// the statement: a transaction pooler may leave no time for one.
 type commitRows struct {
 	of          []*commit
-	channels    []eventstore.ChannelID
+	channels    []int32
 	points      []string
 	partitions  []int16
-	lasts       []eventstore.Offset
-	epochs      []*eventstore.Position
+	lasts       []int64
+	epochs      []*int64
 	members     []*string
 	joins       []*time.Time
-	generations []*eventstore.Position
+	generations []*int64
 	actors      []*string
 }
 
 func (r *commitRows) add(c *commit, partition int, last eventstore.Offset) {
 	r.of = append(r.of, c)
-	r.channels = append(r.channels, c.channel)
+	r.channels = append(r.channels, int32(c.channel))
 	r.points = append(r.points, c.point)
 	r.partitions = append(r.partitions, int16(partition))
-	r.lasts = append(r.lasts, last)
-	r.epochs = append(r.epochs, optional(c.epoch))
+	r.lasts = append(r.lasts, int64(last))
+	r.epochs = append(r.epochs, optional(int64(c.epoch)))
 	r.members = append(r.members, optional(c.member))
 	r.joins = append(r.joins, optional(c.joined))
-	r.generations = append(r.generations, optional(c.generation))
+	r.generations = append(r.generations, optional(int64(c.generation)))
 	r.actors = append(r.actors, optional(c.actor))
 }
 

@@ -246,24 +246,24 @@ func (m *membership) compare(other *membership) int {
 
 // watchedRows are the columns of leat.watch_members.
 type watchedRows struct {
-	channels    []eventstore.ChannelID
+	channels    []int32
 	points      []string
 	members     []string
 	joins       []time.Time
-	generations []eventstore.Position
-	counts      []int
+	generations []int64
+	counts      []int32
 	latest      []time.Time
 }
 
 func memberRows(members []*membership) (r watchedRows) {
 	for _, m := range members {
-		r.channels = append(r.channels, m.channel)
+		r.channels = append(r.channels, int32(m.channel))
 		r.points = append(r.points, m.point)
 		r.members = append(r.members, m.member)
 		r.joins = append(r.joins, m.joined)
-		r.generations = append(r.generations, m.generation)
+		r.generations = append(r.generations, int64(m.generation))
 		n, at := m.latest()
-		r.counts = append(r.counts, n)
+		r.counts = append(r.counts, int32(n))
 		r.latest = append(r.latest, at)
 	}
 	return r
