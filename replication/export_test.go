@@ -4,3 +4,10 @@ package replication
 func Statements() []string {
 	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, findStartSQL, locateSQL, pageSQL, streamStatesSQL)
 }
+
+// For looking at their plans.
+const (
+	ContentSQL = contentSQL
+	LocateSQL  = locateSQL
+	PageSQL    = pageSQL
+)

@@ -18,6 +18,8 @@ import (
 type HubConfig struct {
 	Pool   *pgxpool.Pool
 	Logger *slog.Logger
+	// Points are the replication points. Who names one is refused without.
+	Points *Points
 
 	// A ring holds the newest messages of a stream that somebody here reads.
 	// Default: 8,192 messages, 8 MiB.

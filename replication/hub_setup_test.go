@@ -99,6 +99,16 @@ func (s *stream) commit(sql string, n int) {
 	s.next += eventstore.Offset(n)
 }
 
+// rollBack appends n messages that never were.
+func (s *stream) rollBack(n int) {
+	s.t.Helper()
+	tx, err := s.pool.Begin(ctx)
+	require.NoError(s.t, err)
+	_, err = tx.Exec(ctx, write, s.channel, n, keys, 0)
+	require.NoError(s.t, err)
+	require.NoError(s.t, tx.Rollback(ctx))
+}
+
 // trim lets the stream begin at an offset.
 func (s *stream) trim(first eventstore.Offset) {
 	s.t.Helper()
@@ -146,18 +156,19 @@ func (s *stream) tell(hub *replication.Hub, first eventstore.Offset, n int) {
 }
 
 // startHub runs a hub on a database until the end of the test.
-func startHub(t testing.TB, config replication.HubConfig) (hub *replication.Hub, stop func()) {
+func startHub(t testing.TB, config replication.HubConfig) *replication.Hub {
 	t.Helper()
 	config.Logger = quiet
-	hub = replication.NewHub(config)
-	return hub, run(t, hub.Run)
+	hub := replication.NewHub(config)
+	run(t, hub.Run)
+	return hub
 }
 
 // hubOn is a hub on a database of its own, with a stream.
 func hubOn(t testing.TB) (*replication.Hub, *stream) {
 	t.Helper()
 	pool := dbtest.New(t)
-	hub, _ := startHub(t, replication.HubConfig{Pool: pool})
+	hub := startHub(t, replication.HubConfig{Pool: pool})
 	return hub, newStream(t, pool, "s")
 }
 

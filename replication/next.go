@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"leat/eventstore"
@@ -34,6 +35,8 @@ func (s *Subscription) Next(ctx context.Context, idle time.Duration) (eventstore
 		case <-s.ring.ended:
 		case <-s.acked:
 		case <-s.arrived:
+		case <-s.changes():
+			s.changed = true
 		}
 	}
 }
@@ -59,8 +62,14 @@ func (s *Subscription) step() (batch eventstore.StreamBatch, w awaited, err erro
 	if s.isOver() {
 		return batch, w, ErrClosed
 	}
+	if news, err := s.news(); err != nil || news {
+		s.err = err
+		batch = s.batch(nil)
+		batch.Assigned, batch.Partitions = news, s.partitions()
+		return batch, awaited{over: news}, err
+	}
 	room := s.room()
-	if room == 0 {
+	if room == 0 || s.idle() {
 		s.err = s.ring.over()
 		return batch, w, s.err
 	}
@@ -88,6 +97,20 @@ func (s *Subscription) isOver() bool {
 	}
 }
 
+// news reports whether a member of a group has other partitions than before.
+func (s *Subscription) news() (bool, error) {
+	if !s.changed {
+		select {
+		case <-s.changes():
+		default:
+			return false, nil
+		}
+	}
+	s.changed = false
+	changed, err := s.reassign()
+	return changed && s.grouped(), err
+}
+
 // room is how many messages may be delivered now.
 func (s *Subscription) room() int {
 	if s.request.Window == 0 {
@@ -95,7 +118,11 @@ func (s *Subscription) room() int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(batchMessages, max(0, s.request.Window-s.backlog.count))
+	outstanding := s.backlog.count
+	if s.grouped() {
+		outstanding = s.progress.outstanding()
+	}
+	return min(batchMessages, max(0, s.request.Window-outstanding))
 }
 
 // more are the messages that follow, if there are some at hand.
@@ -109,6 +136,7 @@ func (s *Subscription) more(room int) ([]*eventstore.StreamMessage, awaited, err
 		at       span
 		err      error
 	)
+	s.skip(next)
 	if len(s.page) > 0 {
 		n := fitting(s.page, room)
 		messages, at, err = s.page[:n:n], s.ring.span(), s.ring.over()
@@ -127,6 +155,20 @@ func (s *Subscription) more(room int) ([]*eventstore.StreamMessage, awaited, err
 		return nil, awaited{}, nil
 	}
 	return messages, awaited{again: at.wake}, nil
+}
+
+// skip drops what was read of the table for another place than next, where a commit
+// or a change of partitions led.
+func (s *Subscription) skip(next eventstore.Offset) {
+	for len(s.page) > 0 && s.page[0].Offset < next {
+		s.page = s.page[1:]
+	}
+	if len(s.page) > 0 && s.page[0].Offset > next {
+		s.page = nil
+	}
+	if len(s.page) == 0 && s.cursor.next != next && !s.reading {
+		s.cursor = cursor{channel: s.stream.channel, next: next}
+	}
 }
 
 // fitting is how many of the messages a batch takes.
@@ -153,26 +195,41 @@ func (s *Subscription) at(n eventstore.Offset) eventstore.StreamPosition {
 // deliver moves on behind the messages, and answers those that match.
 func (s *Subscription) deliver(messages []*eventstore.StreamMessage) []*eventstore.StreamMessage {
 	last := messages[len(messages)-1]
-	if s.request.Pattern != "" {
-		matching := messages[:0:0]
-		for _, m := range messages {
-			if s.pattern.Match(m.RoutingKey) {
-				matching = append(matching, m)
-			}
-		}
-		messages = matching
-	}
 	if s.cursor.next <= last.Offset { // it came from the ring
 		s.cursor = cursor{channel: s.stream.channel, next: last.Offset + 1}
 		s.cursor.after(last)
 	}
+	if s.request.Pattern != "" {
+		messages = slices.DeleteFunc(messages, func(m *eventstore.StreamMessage) bool { return !s.pattern.Match(m.RoutingKey) })
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.next = last.Offset + 1
+	s.next = max(s.next, last.Offset+1) // a commit may have led further on
+	if s.grouped() {
+		return s.ownOf(messages)
+	}
 	if s.request.Window > 0 {
 		for _, m := range messages {
 			s.backlog.add(m.Offset)
 		}
+	}
+	return messages
+}
+
+// ownOf are the messages of the partitions that the member has. The mutex is held.
+func (s *Subscription) ownOf(messages []*eventstore.StreamMessage) []*eventstore.StreamMessage {
+	var deliveries []delivery
+	messages = slices.DeleteFunc(messages, func(m *eventstore.StreamMessage) bool {
+		partition := partitionOf(m.RoutingKey, s.member.partitions)
+		sh, own := s.shares[partition]
+		if !own || m.Offset < sh.from {
+			return true
+		}
+		deliveries = append(deliveries, delivery{m.Offset, int8(partition)})
+		return false
+	})
+	if len(deliveries) > 0 {
+		s.progress.add(deliveries, s.next)
 	}
 	return messages
 }

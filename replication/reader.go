@@ -52,14 +52,14 @@ type page struct {
 }
 
 // readPage reads the messages from the cursor on, below an offset, and moves the
-// cursor. There are none if the row is not visible yet.
+// cursor. There are none if the row is not visible yet. A row of copies is read as a
+// whole if the bytes allow, so that its lists are read once.
 func readPage(ctx context.Context, pool *pgxpool.Pool, c *cursor, below eventstore.Offset, bytes int) (p page, err error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return page{}, err
 	}
 	defer conn.Release()
-	below = min(below, c.next+pageMessages)
 	if c.position != 0 {
 		p, err = readRows(ctx, conn.Conn(), c, below, bytes)
 		if err != nil || len(p.messages) > 0 {
@@ -123,7 +123,9 @@ func locate(ctx context.Context, conn *pgx.Conn, channel eventstore.ChannelID, n
 //	                  Index Cond: ((channel_id = $1) AND (stream_offset >= $2) AND (stream_offset < $3))
 //	                  Filter: (("position" >= $4) AND ("position" < $5))
 //
-// The offsets find the rows; the positions rule partitions out.
+// The offsets find the rows; the positions rule partitions out. It is planned each
+// time, which takes less than a millisecond: without the numbers the planner would
+// think that the positions choose as well as the offsets, and read all that they span.
 const pageSQL = `-- replication.page
 select p.stream_offset,
        p.position,
@@ -184,7 +186,8 @@ func readRows(ctx context.Context, conn *pgx.Conn, c *cursor, below eventstore.O
 	if c.span == 0 {
 		c.span = pageSpan
 	}
-	rows, err := conn.Query(ctx, pageSQL, c.channel, c.row, below, c.position, int64(c.position)+c.span, bytes)
+	rows, err := conn.Query(ctx, pageSQL, pgx.QueryExecModeCacheDescribe,
+		c.channel, c.row, min(below, c.next+pageMessages), c.position, int64(c.position)+c.span, bytes)
 	if err != nil {
 		return page{}, err
 	}
@@ -198,14 +201,14 @@ func readRows(ctx context.Context, conn *pgx.Conn, c *cursor, below eventstore.O
 	}
 	if n := len(b.page.messages); n > 0 {
 		*c = b.cursor
-		c.adapt(below)
+		c.adapt(c.next < below && n < pageMessages && b.page.bytes < bytes/2)
 	}
 	return b.page, nil
 }
 
 // adapt looks at more positions at a time while messages of the stream are rare.
-func (c *cursor) adapt(below eventstore.Offset) {
-	if c.next < below {
+func (c *cursor) adapt(rare bool) {
+	if rare {
 		c.span = min(4*c.span, 1<<50)
 	} else {
 		c.span = max(c.span/4, pageSpan)

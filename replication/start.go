@@ -24,52 +24,38 @@ select f.channel_id,
        f.next_offset
 from leat.find_start($1, $2, $3, $4, nullif($5::bigint, 0), false) f`
 
-// started is where a subscription begins.
-type started struct {
-	stream streamState
-	next   eventstore.Offset
+// findStart finds a stream, and the offset of a start in it.
+func (h *Hub) findStart(
+	ctx context.Context, stream string, start eventstore.Start,
+) (found streamState, next eventstore.Offset, err error) {
+	args, err := startArgs(start)
+	if err != nil {
+		return found, 0, err
+	}
+	found.name = stream
+	err = tryAhead(ctx, func() error {
+		rows, err := h.config.Pool.Query(ctx, findStartSQL, append([]any{stream}, args...)...)
+		if err != nil {
+			return err
+		}
+		_, err = pgx.ForEachRow(rows, []any{&found.channel, &found.epoch, &found.first, &found.end, &next}, func() error { return nil })
+		return err
+	})
+	return found, next, err
 }
 
-// findStart finds a stream, and the offset of a start in it.
-func (h *Hub) findStart(ctx context.Context, stream string, start eventstore.Start) (found started, err error) {
+// tryAhead tries again for a moment what is refused for being ahead.
+func tryAhead(ctx context.Context, try func() error) (err error) {
 	for range aheadTries {
-		found, err = h.findStartOnce(ctx, stream, start)
+		err = eventstore.FromPg(try())
 		if !errors.Is(err, &eventstore.Error{Code: eventstore.OffsetAhead}) {
-			break
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return found, ctx.Err()
+			return ctx.Err()
 		case <-time.After(aheadPause):
 		}
 	}
-	return found, err
-}
-
-func (h *Hub) findStartOnce(ctx context.Context, stream string, start eventstore.Start) (found started, err error) {
-	kind, at := startKind(start)
-	rows, err := h.config.Pool.Query(ctx, findStartSQL, stream, kind, start.Offset, at, start.Epoch)
-	if err != nil {
-		return found, eventstore.FromPg(err)
-	}
-	found, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (s started, err error) {
-		s.stream.name = stream
-		err = row.Scan(&s.stream.channel, &s.stream.epoch, &s.stream.first, &s.stream.end, &s.next)
-		return s, err
-	})
-	return found, eventstore.FromPg(err)
-}
-
-// startKind is the kind of a start in words of leat.find_start, and its time.
-func startKind(start eventstore.Start) (kind string, at *time.Time) {
-	switch start.Kind {
-	case eventstore.StartEarliest:
-		return "earliest", nil
-	case eventstore.StartOffset:
-		return "offset", nil
-	case eventstore.StartTime:
-		return "time", &start.Time
-	default:
-		return "latest", nil
-	}
+	return err
 }

@@ -27,6 +27,7 @@ type Subscription struct {
 	ring       *ring
 	stream     streamState
 	request    eventstore.SubscribeRequest
+	member     *membership // nil without a point
 	pattern    eventstore.Pattern
 	subscribed eventstore.Subscribed
 	start      func(c cursor, below eventstore.Offset) // reading a page
@@ -40,14 +41,18 @@ type Subscription struct {
 	page    []*eventstore.StreamMessage
 	size    int // of the page, in bytes, as counted by the hub
 	reading bool
+	changed bool  // the membership has something to tell
 	err     error // why it ended
 
-	mu      sync.Mutex
-	next    eventstore.Offset // everything below was handed over, or does not match
-	backlog backlog           // what needs room in the window
-	result  *fetched          // of the read that is under way
-	held    int               // bytes of pages
-	over    bool              // closed
+	mu        sync.Mutex
+	next      eventstore.Offset         // everything below was handed over, or does not match
+	backlog   backlog                   // what needs room in the window, without a group
+	progress  progress                  // with one
+	shares    map[int]share             // of the point, by partition
+	committed map[int]eventstore.Offset // by this subscription: the next ones
+	result    *fetched                  // of the read that is under way
+	held      int                       // bytes of pages
+	over      bool                      // closed
 }
 
 // Subscribe begins a subscription. The error is an *eventstore.Error where the
@@ -62,25 +67,21 @@ func (h *Hub) Subscribe(ctx context.Context, request eventstore.SubscribeRequest
 
 func (h *Hub) subscribe(ctx context.Context, request eventstore.SubscribeRequest) (*Subscription, error) {
 	s := &Subscription{
-		hub: h, request: request,
+		hub: h, request: request, shares: map[int]share{}, committed: map[int]eventstore.Offset{},
 		closed: make(chan struct{}), acked: make(chan struct{}, 1), arrived: make(chan struct{}, 1),
 	}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	found, err := h.findStart(ctx, request.Stream, request.Start)
-	if err != nil {
+	if err := s.find(ctx); err != nil {
 		return nil, err
 	}
-	s.stream = found.stream
-	if s.ring, err = h.attach(s.stream.channel); err != nil {
+	if err := s.attach(ctx); err != nil {
+		if s.member != nil {
+			s.member.leave()
+		}
 		return nil, err
 	}
-	if err := h.sync(ctx, s.ring, s.stream.name); err != nil {
-		h.detach(s.ring)
-		return nil, err
-	}
-	s.beginAt(found.next)
 	reading, cancel := h.derive()
 	s.cancel = cancel
 	s.start = func(c cursor, below eventstore.Offset) {
@@ -99,10 +100,20 @@ func (s *Subscription) check() error {
 			return inField("key", err)
 		}
 	}
-	if s.request.Window < 0 {
-		return inField("window", eventstore.NewError(eventstore.InvalidField, "must not be negative"))
+	switch {
+	case s.request.Window < 0:
+		return invalid("window", "must not be negative")
+	case s.request.Point != "" && s.hub.config.Points == nil:
+		return eventstore.NewError(eventstore.PointNotFound, "This broker keeps no replication points.")
+	case s.request.Point != "":
+		return nil
+	case s.request.Partitions != 0:
+		return invalid("partitions", "needs a point")
+	case s.request.Member != "":
+		return invalid("member", "needs a point")
+	default:
+		return nil
 	}
-	return nil
 }
 
 // inField says which field an error is about.
@@ -113,40 +124,36 @@ func inField(field string, err error) error {
 	return err
 }
 
-// beginAt sets the subscription to its first offset.
-func (s *Subscription) beginAt(next eventstore.Offset) {
-	s.next = next
-	s.cursor = cursor{channel: s.stream.channel, next: next}
-	s.subscribed = eventstore.Subscribed{
-		Stream: s.stream.name,
-		Next:   eventstore.StreamPosition{Epoch: s.stream.epoch, Offset: next},
-		First:  s.stream.first,
-		End:    max(s.stream.end, next),
+// find finds the stream, and where in it the subscription begins.
+func (s *Subscription) find(ctx context.Context) (err error) {
+	if s.request.Point == "" {
+		s.stream, s.next, err = s.hub.findStart(ctx, s.request.Stream, s.request.Start)
+	} else {
+		err = s.join(ctx)
 	}
+	if err != nil {
+		return err
+	}
+	s.cursor = cursor{channel: s.stream.channel, next: s.next}
+	s.subscribed.Stream, s.subscribed.Next = s.stream.name, s.at(s.next)
+	s.subscribed.First, s.subscribed.End = s.stream.first, max(s.stream.end, s.next)
+	return nil
 }
 
-// Subscribed says where it began.
-func (s *Subscription) Subscribed() eventstore.Subscribed { return s.subscribed }
-
-// Ack says that everything delivered so far, up to and with the message of this
-// offset, needs no room in the window any more.
-func (s *Subscription) Ack(offset eventstore.Offset) error {
-	s.mu.Lock()
-	freed := s.backlog.ack(offset)
-	s.mu.Unlock()
-	if freed {
-		signal(s.acked)
+// attach makes sure that nothing is missed from now on.
+func (s *Subscription) attach(ctx context.Context) (err error) {
+	if s.ring, err = s.hub.attach(s.stream.channel); err != nil {
+		return err
+	}
+	if err := s.hub.sync(ctx, s.ring, s.stream.name); err != nil {
+		s.hub.detach(s.ring)
+		return err
 	}
 	return nil
 }
 
-// Commit is Ack, and moves the replication point durably.
-func (s *Subscription) Commit(_ context.Context, last eventstore.StreamPosition) error {
-	if last.Epoch != 0 && last.Epoch != s.stream.epoch {
-		return epochChanged(s.stream.name, eventstore.StreamPosition{Epoch: s.stream.epoch, Offset: s.ring.span().first})
-	}
-	return eventstore.NewError(eventstore.PointNotFound, "The subscription has no replication point to commit to.")
-}
+// Subscribed says where it began.
+func (s *Subscription) Subscribed() eventstore.Subscribed { return s.subscribed }
 
 // Close ends the subscription. It may be called at any time, and again.
 func (s *Subscription) Close() {
@@ -158,6 +165,9 @@ func (s *Subscription) Close() {
 	s.over = true
 	close(s.closed)
 	s.cancel()
+	if s.member != nil {
+		s.member.leave()
+	}
 	s.hub.detach(s.ring)
 	s.hub.pagesBytes.Add(-int64(s.held))
 	s.held, s.result = 0, nil

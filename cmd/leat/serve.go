@@ -180,20 +180,20 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		views:  projections.New(pool, logger),
 	}
 	b.store.Logger = logger
-	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
 	b.commands = commands.New(commands.Config{
 		Pool: pool, Logger: logger, Announce: b.announce,
 		Tails: func() bool { return b.tail.State().Mode == replication.ModeWAL },
 	})
 	listener := &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
+	id := rand.Text()
+	b.points = replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger, Broker: id})
+	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger, Points: b.points})
 	b.tail = replication.NewTail(replication.TailConfig{
 		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
 		Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
 	})
-	id := rand.Text()
 	b.registry = replication.NewRegistry(pool, id, b.tail, logger)
 	b.announcer = replication.NewAnnouncer(pool, b.registry, logger)
-	b.points = replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger, Broker: id})
 	views := viewsAPI{b.views}
 	b.api = httpapi.New(httpapi.Config{
 		Commands:    b.commands,
