@@ -8,7 +8,8 @@
 //     would compact them and escape <, > and &.
 //   - AppendJSON and encoding/json write the same document otherwise
 //     (TestAppendJSONMatchesEncodingJSON).
-//   - Every error code has one status and one title (TestEveryCodeHasAStatus).
+//   - Every error code has one status and one title (TestEveryCodeHasAStatus), and
+//     a close code of WebSockets (TestCloseCodes).
 //
 // # How it works
 //
@@ -27,6 +28,6 @@
 // It neither checks requests (package httpapi does, strictly) nor knows what
 // HTTP is, but for the statuses of problems.
 //
-// Reading order: message.go, content.go, channel.go, queue.go, event.go,
-// status.go, problem.go, encode.go.
+// Reading order: message.go, content.go, channel.go, queue.go, stream.go, frames.go,
+// close.go, event.go, status.go, problem.go, encode.go.
 package api

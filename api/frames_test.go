@@ -3,6 +3,8 @@ package api_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -96,4 +98,14 @@ func TestProblemTellsResume(t *testing.T) {
 	e.Resume = &eventstore.StreamPosition{Epoch: 4, Offset: 17}
 	p, _ := api.ProblemOf(e)
 	require.Equal(t, &api.StreamPosition{Epoch: 4, Offset: 17}, p.Resume)
+}
+
+// The README has the table of close codes.
+func TestREADMEHasCloseCodes(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	for _, c := range api.CloseCodes() {
+		require.Contains(t, string(readme), fmt.Sprintf("\n| %d | %s |\n", c.Code, c.Meaning))
+	}
 }

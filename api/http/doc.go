@@ -12,6 +12,11 @@
 //   - Every error, 404 and 405 included, is application/problem+json
 //     (TestProblems); 503 says when to come again.
 //   - A waiting poll ends when its client goes (TestPollEndsWithClient).
+//   - A subscription as NDJSON or Server-Sent Events says why it ends
+//     (TestSubscribeNDJSON, TestSubscribeSSE, TestSubscribeEndsAtStop), and one
+//     that is not read holds nobody up (TestF35LinesNeverRead).
+//   - Pages of other hosts read streams where the operator allows it, and nothing
+//     else (TestSubscribeOrigins, TestBrowser).
 //
 // # How it works
 //
@@ -22,6 +27,10 @@
 // routes.go has every route in one table. A handler gets a call, which knows
 // the request, and returns an error that is turned into a problem in one place.
 // gin routes; its binding, rendering and logging are not used.
+//
+// A subscription is answered line by line here, or handed to package ws when the
+// client asks for a WebSocket; that one outlives the request, and is logged at its
+// end. Where a WebSocket is asked for, refusals are told on it, too.
 //
 // # Publishing without JSON
 //
@@ -44,8 +53,10 @@
 // # What it does not do
 //
 // It neither listens nor knows TLS, users or limits of rate: that is the
-// caller's http.Server and later issues. It starts no goroutine.
+// caller's http.Server and later issues. It starts no goroutine, but package ws
+// does. Shutdown ends what has no end of its own.
 //
 // Reading order: routes.go, server.go, call.go, problem.go, then the file of
-// the noun; route.go and openapi.go for the document.
+// the noun (subscribe.go with lines.go, accept.go and origin.go); route.go and
+// openapi.go for the document.
 package httpapi

@@ -7,13 +7,14 @@
 //     whether to reconnect; package api has the table (TestRefusals,
 //     TestEndsAreTold).
 //   - Nothing that a client sends, or does not read, hurts another client or the
-//     broker's memory (TestF35*, TestBadFrames).
+//     broker's memory (TestF35NeverReads, TestF35ReadsSlowly, TestBadFrames).
 //   - Commits are answered when they are durable, in order; one that is refused
 //     is told and costs no other (TestCommits).
 //   - What a push consumer has in hand when its connection ends is released at
 //     once, after the settlements that came before (TestFS3DisconnectReleases,
 //     TestFS3KilledConsumer, TestAcksBeforeTheEnd).
-//   - An idle connection stays open, and a dead one is noticed (TestPings).
+//   - An idle connection stays open, and a dead one is noticed (TestPings,
+//     TestF35HalfOpen). It costs about 20 KB (TestIdleSubscribersAreCheap).
 //
 // # How it works
 //
@@ -23,10 +24,11 @@
 //	                                          |- pinger: a timer
 //	                                          '- close: once, for the first reason
 //
-// A session is the same for all kinds of connections; subscribe.go and consume.go
-// are its handlers. Frames are written one at a time. Messages are encoded once
-// for all subscribers, and go into frames of about 256 KiB under load, or one by
-// one when they come one by one.
+// A session goes on when the request has returned, so that net/http lets go of
+// its goroutine and buffers. It is the same for all kinds of connections;
+// subscribe.go and consume.go are its handlers. Frames are written one at a time.
+// Messages are encoded once for all subscribers, and go into frames of about
+// 256 KiB under load, or one by one when they come one by one.
 //
 // # Failure handling
 //
@@ -44,6 +46,8 @@
 // # What it does not do
 //
 // No compression: it costs a megabyte for each connection. No rate limits.
+//
+// examples/page.html is a page for browsers.
 //
 // Reading order: server.go, session.go, subscribe.go, commit.go, consume.go,
 // settle.go, accept.go.
