@@ -69,6 +69,9 @@ func TestCommitIsMonotonic(t *testing.T) {
 		`point.committed {"point": "p", "offset": 9}`, `point.reset {"next": 2, "point": "p"}`,
 		`point.committed {"point": "p", "offset": 2}`,
 	}, l.events())
+	l.verify()
+	require.NoError(t, l.Delete(ctx, "test", "s", "p"))
+	l.verify()
 }
 
 // Commits that come together share a transaction, and a point has one event of it.
@@ -103,6 +106,7 @@ func TestCommitsCoalesce(t *testing.T) {
 	for i := range points {
 		require.Equal(t, []eventstore.Offset{commits}, l.positions(name(i)))
 	}
+	l.verify()
 }
 
 func name(i int) string { return "p" + string(rune('a'+i)) }

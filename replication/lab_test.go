@@ -23,7 +23,7 @@ type lab struct {
 func newLab(t testing.TB) lab {
 	t.Helper()
 	pool := dbtest.New(t)
-	declareStream(t, pool, "s")
+	declareStream(t, pool)
 	return lab{t, pool, replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: quiet})}
 }
 
@@ -40,15 +40,15 @@ func (l lab) running(t *testing.T) lab {
 	return l
 }
 
-func declareStream(t testing.TB, pool *pgxpool.Pool, name string) {
+func declareStream(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	_, err := pool.Exec(ctx, `select leat.declare_channel($1, 'stream', 'stream', '{}', 'test')`, name)
+	_, err := pool.Exec(ctx, `select leat.declare_channel('s', 'stream', 'stream', '{}', 'test')`)
 	require.NoError(t, err)
 }
 
-func dropStream(t testing.TB, pool *pgxpool.Pool, name string) {
+func dropStream(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	_, err := pool.Exec(ctx, `select leat.delete_channel($1, true, 'test')`, name)
+	_, err := pool.Exec(ctx, `select leat.delete_channel('s', true, 'test')`)
 	require.NoError(t, err)
 }
 
@@ -85,6 +85,16 @@ func (l lab) epoch() (epoch eventstore.Position) {
 	err := l.pool.QueryRow(ctx, `select epoch from leat.channels where name = 's' and deleted_at is null`).Scan(&epoch)
 	require.NoError(l.t, err)
 	return epoch
+}
+
+// verify holds the points against the log.
+func (l lab) verify() {
+	l.t.Helper()
+	rows, err := l.pool.Query(ctx, `select concat(v.log, ' in the log, not ', v.view) from leat.verify_streams() v`)
+	require.NoError(l.t, err)
+	different, err := pgx.CollectRows(rows, pgx.RowTo[*string])
+	require.NoError(l.t, err)
+	require.Empty(l.t, different)
 }
 
 // positions are those of a point of the stream s.

@@ -118,9 +118,9 @@ func TestDeleteEndsReaders(t *testing.T) {
 	// Points go with their stream; one of the same name is another.
 	m = l.join(eventstore.SubscribeRequest{Start: earliest})
 	epoch := m.Epoch()
-	dropStream(t, l.pool, "s")
+	dropStream(t, l.pool)
 	refused(t, eventstore.ChannelNotFound, ends(t, m))
-	declareStream(t, l.pool, "s")
+	declareStream(t, l.pool)
 	_, err := l.Join(ctx, eventstore.SubscribeRequest{Stream: "s", Point: "p", Start: eventstore.Start{Kind: eventstore.StartOffset, Epoch: epoch}})
 	refused(t, eventstore.EpochChanged, err)
 	m = l.join(eventstore.SubscribeRequest{})

@@ -39,7 +39,7 @@ func TestF36PointsThroughPoolers(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(ctx, config)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
-			declareStream(t, pool, "s")
+			declareStream(t, pool)
 			l := lab{t, pool, replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: quiet})}
 			usePoints(t, l)
 		})
