@@ -70,6 +70,9 @@ func transport(connections int) *http.Transport {
 	return t
 }
 
+// URL is that of the server.
+func (c *Client) URL() string { return c.base.String() }
+
 // Close closes the connections that are idle.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 

@@ -133,9 +133,9 @@ func TestConsumeOutcomes(t *testing.T) {
 // A lease is extended while its message waits or is handled.
 func TestConsumeExtendsLeases(t *testing.T) {
 	t.Parallel()
-	q, server := newFakeQueue(t, "standard", 300*time.Millisecond)
+	q, server := newFakeQueue(t, "standard", 3*time.Second)
 	q.publish(keys(3)...)
-	long := time.NewTimer(time.Second)
+	long := time.NewTimer(5 * time.Second)
 	stop := consume(t, connect(t, server.URL), client.ConsumeConfig{}, func(ctx context.Context, d api.Delivery) error {
 		if number(d) == 0 {
 			select {
@@ -162,7 +162,7 @@ func TestConsumeLeaseLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q, server := newFakeQueue(t, "standard", 300*time.Millisecond)
+			q, server := newFakeQueue(t, "standard", 3*time.Second)
 			p := newProxy(t, server.URL)
 			q.publish("k")
 			causes := make(chan error, 1)

@@ -168,6 +168,7 @@ func (p *pen) done(offset eventstore.Offset, err error) {
 	}
 	if err == nil {
 		p.committed = *p.flight
+		p.s.confirmed = p.flight.next
 	} else {
 		p.notBefore = time.Now().Add(commitAgain)
 	}
@@ -183,7 +184,8 @@ func (p *pen) refused(offset eventstore.Offset, problem *api.Problem) error {
 		// It is further on already, or in the hands of another member.
 		p.done(offset, nil)
 		return nil
-	case eventstore.DatabaseUnavailable, eventstore.Busy, eventstore.ViewsRebuilding, eventstore.ShuttingDown, eventstore.Internal:
+	case eventstore.DatabaseUnavailable, eventstore.Busy, eventstore.ViewsRebuilding, eventstore.ShuttingDown, eventstore.Internal,
+		eventstore.PointMoved: // the connection ends next
 		p.done(offset, problem)
 		return nil
 	default:

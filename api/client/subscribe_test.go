@@ -331,6 +331,35 @@ func TestSubscribeEnds(t *testing.T) {
 	})
 }
 
+// A point that somebody resets is followed: what comes again is handled again.
+func TestSubscribePointMoved(t *testing.T) {
+	t.Parallel()
+	for name, tell := range map[string]func(r *river){
+		"told": func(r *river) {
+			r.stream.End(&eventstore.Error{Code: eventstore.PointMoved, Message: "It was reset.", Index: -1})
+		},
+		"while away": func(r *river) { r.proxy.cut() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRiver(t)
+			r.publish(0, 10)
+			var got seen
+			stop := r.subscribe(t, client.SubscribeConfig{From: "earliest", Point: "p"}, func(_ context.Context, m client.Message) error {
+				got.add(m)
+				return nil
+			})
+			require.Eventually(t, func() bool { return r.stream.Committed("p") == 10 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return r.stream.Subscribers() == 1 }, patience, time.Millisecond)
+			r.stream.MovePoint("p", 4)
+			tell(r)
+			require.Eventually(t, func() bool { return got.len() == 16 && r.stream.Committed("p") == 10 }, patience, time.Millisecond)
+			require.NoError(t, stop())
+			require.Equal(t, []int{4, 5, 6, 7, 8, 9}, got.offsets[10:])
+		})
+	}
+}
+
 // FS10: a commit that fails is made later.
 func TestFS10CommitIsRepeated(t *testing.T) {
 	t.Parallel()

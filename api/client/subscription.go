@@ -47,6 +47,11 @@ type subscription struct {
 	received eventstore.Offset
 	order    order
 	done     progress
+	// since is the connection from which on entries count: before, the point was
+	// elsewhere. confirmed is behind what is surely committed.
+	since     int
+	confirmed eventstore.Offset
+	moved     bool // the server said so
 }
 
 // entry is a message, or the end of a frame that others of its offsets were
@@ -100,12 +105,20 @@ func (s *subscription) begin(frame *api.SubscribedFrame) error {
 		return &finalError{&GapError{Want: s.received, Got: frame.Next}}
 	}
 	s.sessions++
+	// Below what was committed it can only be where somebody set it.
+	moved := s.moved || (!s.group && frame.Next < s.confirmed)
+	s.moved = false
 	s.member = frame.Member
 	s.assigned = frame.Partitions
 	s.order = newOrder(s.config.Key != "", s.group, s.partitions, frame.Next)
-	if s.group {
-		// Others may have some of these now, and ours come again.
+	if s.group || moved {
+		// What is here is another member's now, or comes again, or is not wanted.
+		s.since = s.sessions
+		s.done = progress{number: s.done.number, messages: s.done.messages}
 		s.forget(func(*entry) bool { return true })
+	}
+	if moved {
+		s.received, s.confirmed = frame.Next, 0
 	} else if frame.Next > s.received {
 		s.received = frame.Next // somebody moved the point
 	}
@@ -170,7 +183,7 @@ func (s *subscription) advance() {
 	n := 0
 	for n < len(s.entries) && s.entries[n].done {
 		e := &s.entries[n]
-		if e.session == s.sessions || (!s.group && e.session >= 0) {
+		if e.session >= s.since {
 			s.done.next, s.done.session = e.next, e.session
 			s.done.number++
 			if !e.mark {

@@ -3,10 +3,12 @@ package client
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"leat/api"
+	"leat/eventstore"
 )
 
 // session works on one connection until it ends.
@@ -42,9 +44,19 @@ func (s *subscription) session(running context.Context, sock *socket) (began boo
 		p.run(running)
 	}()
 	err = s.listen(sock, p)
+	if problem, ok := errors.AsType[*api.Problem](err); ok && problem.Code == eventstore.PointMoved {
+		s.movedAway()
+	}
 	close(p.gone)
 	<-written
 	return true, err
+}
+
+// movedAway takes note that the point was reset: what comes next is from there.
+func (s *subscription) movedAway() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = true
 }
 
 // countPartitions asks how many partitions a group has, if nobody said it.

@@ -32,7 +32,7 @@ var homes = map[string][]string{
 	"github.com/danielgtaylor/huma/":         {"leat/api/http"},
 	"net/http":                               {"leat/api", "leat/cmd"},
 	"github.com/pressly/goose/":              {"leat/migrations"},
-	"github.com/jackc/pglogrepl":             {"leat/replication"},
+	"github.com/jackc/pglogrepl":             {"leat/replication", "leat/cmd/leat/internal/bench"},
 	"github.com/coder/websocket":             {"leat/api/ws", "leat/api/client"},
 	"github.com/ThreeDotsLabs/":              {"leat/projections", "leat/api/pubsub"},
 	"github.com/spf13/":                      {"leat/cmd"},

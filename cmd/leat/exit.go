@@ -120,6 +120,9 @@ func explain(w io.Writer, p *api.Problem, lines bool) {
 		}
 		fmt.Fprintf(w, "%s: %s\n", item.Code, item.Detail)
 	}
+	if p.Resume != nil {
+		fmt.Fprintf(w, "  it can go on at offset %d of epoch %d\n", p.Resume.Offset, p.Resume.Epoch)
+	}
 	if p.Status >= http.StatusInternalServerError && p.RequestID != "" {
 		fmt.Fprintf(w, "  the broker's log has more under request %s\n", p.RequestID)
 	}

@@ -20,3 +20,10 @@ func (s *Stream) PublishKeys(keys ...string) {
 	}
 	s.wake()
 }
+
+// MovePoint sets a point, as a reset does.
+func (s *Stream) MovePoint(point string, next eventstore.Offset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.points[point] = next
+}

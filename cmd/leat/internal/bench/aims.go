@@ -55,6 +55,12 @@ func aims() []aim {
 	for _, c := range []string{"64x1", "8x100"} {
 		aims = append(aims, aim{name: "server CPU to one queue's", in: "fanout/" + c, to: intoOne, figure: serverMicros, want: 3, atMost: true})
 	}
+	aims = append(aims,
+		aim{name: "messages/s", in: "stream/rate", figure: rate, want: tailRate * 0.97},
+		aim{name: "messages/s, to all", in: "stream/fanout", figure: rate, want: 175_000},
+		aim{name: "p50 over the commit, to a bare tail's", in: "stream/latency", to: bare, figure: millisAt(50), want: 1.5, atMost: true},
+		aim{name: "messages/s", in: "stream/catchup", figure: rate, want: 100_000},
+		aim{name: "MiB", in: "stream/idle", figure: memoryMiB, want: 100, atMost: true})
 	return append(aims,
 		aim{name: "messages/s", in: "rebuild/half-settled", figure: rate, want: 150_000},
 		aim{name: "messages/s", in: "failure/open", figure: rate, want: failedMessages},

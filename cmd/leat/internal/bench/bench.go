@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"leat/api"
 	"leat/commands"
 )
 
@@ -69,6 +70,7 @@ const (
 type Node struct {
 	Commands *commands.Broker
 	Pool     *pgxpool.Pool // closed by the bench when Run has returned
+	Streams  api.Streams   // of the same broker
 	// Run serves the HTTP API, and does what a broker does by itself, until the
 	// context ends.
 	Run func(ctx context.Context, listener net.Listener) error

@@ -87,20 +87,32 @@ func startOn(ctx context.Context, config *pgxpool.Config) (*bench.Node, error) {
 		return nil, err
 	}
 	logger := slog.New(slog.DiscardHandler)
-	broker := commands.New(commands.Config{Pool: pool, Logger: logger})
-	server := &http.Server{Handler: httpapi.New(httpapi.Config{
+	hub := replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
+	broker := commands.New(commands.Config{Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) }})
+	handler := httpapi.New(httpapi.Config{
 		Commands: broker, Queries: queries.New(pool), Projections: views{projections.New(pool, logger)},
-		Readiness: ready{}, Logger: logger,
-	})}
-	return &bench.Node{Commands: broker, Pool: pool, Run: func(ctx context.Context, listener net.Listener) error {
+		Readiness: ready{}, Streams: streams{hub: hub}, Logger: logger,
+	})
+	server := &http.Server{Handler: handler}
+	return &bench.Node{Commands: broker, Pool: pool, Streams: streams{hub: hub}, Run: func(ctx context.Context, listener net.Listener) error {
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
+		followed := make(chan error, 1)
+		go func() { followed <- hub.Run(ctx) }()
 		err := broker.Run(ctx)
+		err = errors.Join(err, <-followed, handler.Shutdown(context.WithoutCancel(ctx)))
 		if closeErr := errors.Join(server.Close(), <-served); !errors.Is(closeErr, http.ErrServerClosed) {
 			err = errors.Join(err, closeErr)
 		}
 		return err
 	}}, nil
+}
+
+// streams are those of the hub, without points.
+type streams struct{ hub *replication.Hub }
+
+func (s streams) Subscribe(ctx context.Context, r eventstore.SubscribeRequest) (api.Subscription, error) {
+	return s.hub.Subscribe(ctx, r)
 }
 
 type views struct{ *projections.Views }
@@ -118,7 +130,7 @@ func TestEverything(t *testing.T) {
 	cfg := quick(t)
 	// Of each kind the ones that are most at once, but for 64 connections, which
 	// take a while to open.
-	cfg.Only = []string{"publish/8x*", "drain/8x*", "cycle/8x100", "endtoend/max10", "latency", "depth", "rebuild"}
+	cfg.Only = []string{"publish/8x*", "drain/8x*", "cycle/8x100", "endtoend/max10", "latency", "depth", "rebuild", "stream"}
 	steps, total := 0, 0
 	cfg.Progress = func(s bench.Step) {
 		require.Equal(t, steps, s.Done)

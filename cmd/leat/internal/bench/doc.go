@@ -27,6 +27,8 @@
 //     table with a primary key and a payload.
 //   - lease+delete: UPDATE of a visibility time, then DELETE by id. It is what pgmq
 //     does at read and delete, and stands in for it: no extension is installed.
+//   - pgoutput: one tail of the write-ahead log that only decodes what is copied
+//     into a table like the log, and hands it to as many readers.
 //   - pair: insert and delete at once, by as many connections as the broker has
 //     producers and consumers. A consumer that finds nothing waits pairPause.
 //
@@ -38,5 +40,5 @@
 // # Reading order
 //
 // bench.go, lab.go, work.go, publish.go, drain.go, endtoend.go, depth.go,
-// rebuild.go, then floor.go, meter.go, aims.go.
+// rebuild.go, streams.go, then floor.go, streams_floor.go, meter.go, aims.go.
 package bench

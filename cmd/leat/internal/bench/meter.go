@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/procfs"
 )
@@ -73,6 +74,7 @@ func isPostgres(name string) bool { return name == "postgres" || name == "postma
 type costs struct {
 	took           time.Duration
 	server, client time.Duration
+	tail           time.Duration // the part of server that reads the log for tails
 	wal            int64
 }
 
@@ -80,6 +82,7 @@ func (c *costs) add(d costs) {
 	c.took += d.took
 	c.server += d.server
 	c.client += d.client
+	c.tail += d.tail
 	c.wal += d.wal
 }
 
@@ -87,6 +90,7 @@ func (c *costs) add(d costs) {
 type clock struct {
 	m       *meter
 	running bool
+	senders []int // processes of the server that read the log for tails
 	at      time.Time
 	began   costs
 	sum     costs
@@ -97,7 +101,10 @@ func (c *clock) start(ctx context.Context) (err error) {
 	if c.began.wal, err = c.m.wal(ctx); err != nil {
 		return err
 	}
-	c.began.server, c.began.client = c.m.serverCPU(), c.m.clientCPU()
+	if c.senders, err = c.m.senders(ctx); err != nil {
+		return err
+	}
+	c.began.server, c.began.client, c.began.tail = c.m.serverCPU(), c.m.clientCPU(), c.m.cpuOf(c.senders)
 	c.running, c.at = true, time.Now()
 	return nil
 }
@@ -110,6 +117,7 @@ func (c *clock) stop(ctx context.Context) error {
 	spent := costs{took: time.Since(c.at)}
 	spent.client = c.m.clientCPU() - c.began.client
 	spent.server = c.m.serverCPU() - c.began.server
+	spent.tail = max(0, c.m.cpuOf(c.senders)-c.began.tail)
 	wal, err := c.m.wal(ctx)
 	if err != nil {
 		return err
@@ -125,6 +133,47 @@ select (pg_current_wal_insert_lsn() - '0/0')::bigint`
 func (m *meter) wal(ctx context.Context) (bytes int64, err error) {
 	err = m.pool.QueryRow(ctx, walSQL).Scan(&bytes)
 	return bytes, err
+}
+
+const sendersSQL = `-- bench.senders
+select pid from pg_stat_replication`
+
+// senders are the processes that read the log for tails, if they can be seen.
+func (m *meter) senders(ctx context.Context) ([]int, error) {
+	if m.postmaster == 0 {
+		return nil, nil
+	}
+	rows, err := m.pool.Query(ctx, sendersSQL)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int])
+}
+
+// cpuOf adds up the time of processes; one that has ended counts nothing.
+func (m *meter) cpuOf(pids []int) (total time.Duration) {
+	for _, pid := range pids {
+		proc, err := m.fs.Proc(pid)
+		if err != nil {
+			continue
+		}
+		if stat, err := proc.Stat(); err == nil {
+			total += running(proc, stat)
+		}
+	}
+	return total
+}
+
+// memory is what this process has in memory, 0 if it cannot be read.
+func (m *meter) memory() int64 {
+	if !m.readable {
+		return 0
+	}
+	stat, err := m.self.Stat()
+	if err != nil {
+		return 0
+	}
+	return int64(stat.ResidentMemory())
 }
 
 // serverCPU adds up the time of the server and its children, 0 if it is not

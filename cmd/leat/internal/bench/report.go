@@ -27,10 +27,12 @@ type Figure struct {
 	Messages  int      `json:"messages"` // of all rounds
 	PerSecond float64  `json:"perSecond"`
 	ServerCPU *float64 `json:"serverCpuMicros"` // per message; null: cannot be seen
+	TailCPU   *float64 `json:"tailCpuMicros"`   // the part of it that reads the log for tails; null: none does, or it cannot be seen
 	ClientCPU *float64 `json:"clientCpuMicros"` // per message, broker and load; null: cannot be seen
 	WAL       float64  `json:"walBytes"`        // per message, of the whole server
 	P50       *float64 `json:"p50Millis"`       // latency; null: not measured
 	P99       *float64 `json:"p99Millis"`
+	Memory    *float64 `json:"memoryMiB"` // of the broker, more than before; null: not measured
 }
 
 func (l *lab) newReport() *Report {
@@ -54,6 +56,8 @@ func figure(name string, s side, samples []sample) Figure {
 		f.Messages += s.messages
 	}
 	f.ServerCPU = known(median(samples, serverMicros))
+	f.TailCPU = known(median(samples, tailMicros))
+	f.Memory = known(median(samples, memoryMiB))
 	f.ClientCPU = known(median(samples, clientMicros))
 	if samples[0].latency != nil {
 		f.P50, f.P99 = known(median(samples, millisAt(50))), known(median(samples, millisAt(99)))
@@ -76,6 +80,10 @@ func took(s sample) float64 { return micros(s.took) / float64(s.messages) }
 func walBytes(s sample) float64 { return float64(s.wal) / float64(s.messages) }
 
 func serverMicros(s sample) float64 { return micros(s.server) / float64(s.messages) }
+
+func tailMicros(s sample) float64 { return micros(s.tail) / float64(s.messages) }
+
+func memoryMiB(s sample) float64 { return float64(s.memory) / (1 << 20) }
 
 func clientMicros(s sample) float64 { return micros(s.client) / float64(s.messages) }
 

@@ -34,6 +34,7 @@ type side struct {
 type tally struct {
 	messages int
 	latency  *hdrhistogram.Histogram // in microseconds; nil: not measured
+	memory   int64                   // bytes of this process more than before; 0: not measured
 }
 
 // sample is a tally and its costs.
@@ -62,6 +63,7 @@ func (l *lab) works() []work {
 	all = append(all, l.rebuildWorks()...)
 	all = append(all, l.fanoutWorks()...)
 	all = append(all, l.failureWorks()...)
+	all = append(all, l.streamWorks()...)
 	return all
 }
 
