@@ -11,7 +11,8 @@ import (
 type Status struct {
 	Version         string              `json:"version" doc:"of the broker"`
 	StartedAt       time.Time           `json:"startedAt" doc:"the broker"`
-	WakeUps         string              `json:"wakeUps" enum:"notify" doc:"how the broker learns at once of what others publish; it looks by itself every second too"`
+	Tail            Tail                `json:"tail" doc:"how this broker learns at once of what was committed"`
+	Brokers         []Broker            `json:"brokers" nullable:"false" doc:"those that are alive, this one included"`
 	DatabaseURL     string              `json:"databaseUrl,omitempty" doc:"for psql, without the password"`
 	Database        Database            `json:"database"`
 	LastPosition    eventstore.Position `json:"lastPosition" doc:"drawn from the log's sequence"`
@@ -26,6 +27,26 @@ type Status struct {
 	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
 	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`
+}
+
+// Tail is how a broker hears of commits.
+type Tail struct {
+	Mode        string    `json:"mode" enum:"wal,notify" doc:"wal: it reads the write-ahead log; notify: it listens, and looks by itself every second"`
+	Since       time.Time `json:"since" doc:"in this mode"`
+	Decoder     string    `json:"decoder" enum:"pgoutput,wal2json" doc:"the output plugin"`
+	Reason      string    `json:"reason,omitempty" doc:"why it does not read the write-ahead log now"`
+	Slot        string    `json:"slot,omitempty" doc:"its temporary replication slot, which ends with the connection"`
+	ReceivedLSN string    `json:"receivedLSN,omitempty" doc:"up to where it has read the write-ahead log, and the server need not keep it for this broker"`
+	LagBytes    int64     `json:"lagBytes" doc:"of the write-ahead log, from there to its end; 0 without a slot"`
+	Reconnects  int       `json:"reconnects" doc:"how often a slot was lost since the broker started"`
+}
+
+// Broker is a broker that serves this database.
+type Broker struct {
+	ID     string    `json:"id" doc:"drawn at its start"`
+	Tail   string    `json:"tail" enum:"wal,notify" doc:"the mode of its tail"`
+	Reason string    `json:"reason,omitempty" doc:"why it does not read the write-ahead log"`
+	Since  time.Time `json:"since" doc:"in this mode"`
 }
 
 // Database is the PostgreSQL server behind the broker.

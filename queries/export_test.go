@@ -20,7 +20,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 func Statements() []string {
 	return []string{
 		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
-		historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
+		brokersSQL, historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}
 }

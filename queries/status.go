@@ -26,6 +26,16 @@ type Status struct {
 	Unplaced        int64    // published while the views were lost, and not in them yet
 	Horizon         *Holder  // nil when nobody has a snapshot
 	Sessions        []Sessions
+	Brokers         []Broker
+	WALEnd          uint64 // of the write-ahead log, in bytes; 0 on a standby
+}
+
+// Broker is a broker that is alive.
+type Broker struct {
+	ID     string
+	Tail   string // wal or notify
+	Reason string // why not wal
+	Since  time.Time
 }
 
 // Progress of a rebuild of the queue views, in events of the log.
@@ -67,7 +77,8 @@ select current_setting('server_version'),
        r.done,
        r.total,
        (select coalesce(sum(cardinality(u.ids)), 0) from leat.unplaced u),
-       (select count(*) from leat.circuits k where k.state <> 'closed')
+       (select count(*) from leat.circuits k where k.state <> 'closed'),
+       case when pg_catalog.pg_is_in_recovery() then 0 else pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::bigint end
 from leat.rebuild_progress() r
 left join (
     select p.position, p.at
@@ -130,11 +141,20 @@ where a.datname = current_database()
 group by 1
 order by 1`
 
+const brokersSQL = `-- queries.brokers
+select b.id,
+       b.tail,
+       coalesce(b.reason, ''),
+       b.since
+from leat.brokers b
+where b.until > clock_timestamp()
+order by b.id`
+
 // Status looks at the database.
 func (q *Queries) Status(ctx context.Context) (Status, error) {
 	var s Status
 	err := q.pool.QueryRow(ctx, statusSQL).Scan(&s.ServerVersion, &s.Database, &s.StartedAt, &s.LastPosition,
-		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced, &s.OpenCircuits)
+		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced, &s.OpenCircuits, &s.WALEnd)
 	if err != nil {
 		return s, wrap(err, "read status")
 	}
@@ -144,8 +164,11 @@ func (q *Queries) Status(ctx context.Context) (Status, error) {
 	if s.Horizon, err = q.holder(ctx, horizonSQL); err != nil {
 		return s, wrap(err, "find the horizon")
 	}
-	s.Sessions, err = collect(ctx, q.pool, pgx.RowToStructByPos[Sessions], sessionsSQL)
-	return s, wrap(err, "count sessions")
+	if s.Sessions, err = collect(ctx, q.pool, pgx.RowToStructByPos[Sessions], sessionsSQL); err != nil {
+		return s, wrap(err, "count sessions")
+	}
+	s.Brokers, err = collect(ctx, q.pool, pgx.RowToStructByPos[Broker], brokersSQL)
+	return s, wrap(err, "list brokers")
 }
 
 func (q *Queries) holder(ctx context.Context, sql string) (*Holder, error) {

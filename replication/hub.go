@@ -261,6 +261,13 @@ func (h *Hub) shrink() {
 	}
 }
 
+// Reading reports whether somebody here reads a stream.
+func (h *Hub) Reading() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.rings) > 0
+}
+
 // attach answers the ring of a stream, for one more subscription. The tail passes
 // its messages on from now on.
 func (h *Hub) attach(channel eventstore.ChannelID) (*ring, error) {

@@ -42,6 +42,7 @@ type session struct {
 	wire      io.Reader    // the connection below the buffer
 	ended     func() error // says why to stop; nil until it streams
 	due       time.Time    // of the next status update
+	wanted    time.Time    // when it last was
 	heard     time.Time    // when the server last sent something
 	received  pglogrepl.LSN
 	unflushed int // messages
@@ -114,7 +115,7 @@ func (s *session) prepare(ctx context.Context) error {
 // stream passes on what comes until the connection or ctx ends.
 func (s *session) stream(ctx context.Context) error {
 	s.ended = ctx.Err
-	s.heard = time.Now()
+	s.heard, s.wanted = time.Now(), time.Now()
 	// A read that waits has to end too.
 	defer context.AfterFunc(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
 	if err := s.report(false); err != nil {
@@ -196,11 +197,7 @@ func (s *session) Read(buffer []byte) (int, error) {
 	s.flush()
 	for {
 		if now := time.Now(); !now.Before(s.due) {
-			silence := now.Sub(s.heard)
-			if silence >= s.tail.cfg.Silence {
-				return 0, fmt.Errorf("the server has been silent for %v", silence.Round(time.Millisecond))
-			}
-			if err := s.report(silence >= s.tail.cfg.StatusEvery); err != nil {
+			if err := s.look(now); err != nil {
 				return 0, err
 			}
 		}
@@ -218,6 +215,20 @@ func (s *session) Read(buffer []byte) (int, error) {
 			return n, err
 		}
 	}
+}
+
+// look gives up a connection that is dead, or of no use, and informs the server.
+func (s *session) look(now time.Time) error {
+	silence := now.Sub(s.heard)
+	if silence >= s.tail.cfg.Silence {
+		return fmt.Errorf("the server has been silent for %v", silence.Round(time.Millisecond))
+	}
+	if s.tail.cfg.Wanted() {
+		s.wanted = now
+	} else if now.Sub(s.wanted) >= s.tail.cfg.Linger {
+		return errUnwanted
+	}
+	return s.report(silence >= s.tail.cfg.StatusEvery)
 }
 
 // Wants asks the sink.

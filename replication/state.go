@@ -79,9 +79,12 @@ func (t *Tail) missing(reason string) (news bool) {
 func (t *Tail) turn(mode Mode) {
 	if t.state.Mode != mode {
 		t.state.Mode, t.state.Since = mode, time.Now()
-		if mode == ModeWAL {
+		switch {
+		case mode == ModeWAL:
 			t.cfg.Logger.Info("wake-ups and streams come from the write-ahead log now", "slot", t.state.Slot, "decoder", t.cfg.Decoder)
-		} else {
+		case t.state.Reason == errUnwanted.Error():
+			t.cfg.Logger.Info("the tail of the write-ahead log rests", "reason", t.state.Reason)
+		default:
 			t.cfg.Logger.Warn("wake-ups and streams come by LISTEN and polling now", "reason", t.state.Reason)
 		}
 	}

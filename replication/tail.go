@@ -26,6 +26,9 @@ type TailConfig struct {
 	Decoder string
 	// Off leaves the write-ahead log alone.
 	Off bool
+	// Wanted reports whether there is use for the write-ahead log. PostgreSQL decodes
+	// all of it for each tail, which queues alone are not worth. Default: always.
+	Wanted func() bool
 	// Sink gets the messages of streams. Default: Silent.
 	Sink Sink
 	// Wake is told the channels that have new messages; none means any.
@@ -43,6 +46,8 @@ type TailConfig struct {
 	Silence time.Duration
 	// Patience is how long it may be without a slot before the mode changes. Default: 2 s.
 	Patience time.Duration
+	// Linger is how long it reads on when that is not wanted any more. Default: 1 min.
+	Linger time.Duration
 	// RetryEvery is how often it tries again for what does not pass by itself. Default: 30 s.
 	RetryEvery time.Duration
 }
@@ -52,8 +57,12 @@ func (c TailConfig) withDefaults() TailConfig {
 	c.StatusEvery = orDefault(c.StatusEvery, 10*time.Second)
 	c.Silence = orDefault(c.Silence, 30*time.Second)
 	c.Patience = orDefault(c.Patience, 2*time.Second)
+	c.Linger = orDefault(c.Linger, time.Minute)
 	c.RetryEvery = orDefault(c.RetryEvery, 30*time.Second)
 	c.Logger = orDefault(c.Logger, slog.Default())
+	if c.Wanted == nil {
+		c.Wanted = func() bool { return true }
+	}
 	if c.Sink == nil {
 		c.Sink = Silent{}
 	}
@@ -127,7 +136,7 @@ func (t *Tail) Run(ctx context.Context) error {
 // read holds a session, and opens another one when it has ended.
 func (t *Tail) read(ctx context.Context, config *pgconn.Config) {
 	delay := reconnectMin
-	for ctx.Err() == nil {
+	for t.awaitWanted(ctx) {
 		began := time.Now()
 		lasting := t.session(ctx, config)
 		if time.Since(began) > reconnectMax {
@@ -165,7 +174,11 @@ func (t *Tail) session(ctx context.Context, config *pgconn.Config) (lasting bool
 	t.waker.tell() // it cannot know what it missed
 	err = s.stream(ctx)
 	t.cfg.Sink.Interrupted()
-	if ctx.Err() == nil {
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errUnwanted):
+		t.rest()
+	default:
 		t.lost(reasonOf(err))
 		t.cfg.Logger.Warn("tail of the write-ahead log interrupted, connecting again", "error", err)
 	}

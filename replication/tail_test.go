@@ -20,6 +20,11 @@ func each(t *testing.T, test func(t *testing.T, decoder string)) {
 	for _, decoder := range decoders {
 		t.Run(decoder, func(t *testing.T) {
 			t.Parallel()
+			if decoder == replication.Wal2JSON {
+				if _, err := dbtest.New(t).Exec(ctx, `load 'wal2json'`); err != nil {
+					t.Skipf("wal2json cannot be loaded, install postgresql-15-wal2json: %v", err)
+				}
+			}
 			test(t, decoder)
 		})
 	}

@@ -77,6 +77,9 @@ type Config struct {
 	Points      api.Points
 	Projections Projections
 	Readiness   Readiness
+	// Tail says how the broker hears of commits, given where the write-ahead log ends
+	// (0 when that is not known). Default: by LISTEN.
+	Tail        func(walEnd uint64) api.Tail
 	Streams     api.Streams
 	Origins     ws.Origins    // whose pages may subscribe and consume; default those of the broker's own host
 	Heartbeat   time.Duration // without messages, after which a subscriber gets a sign of life; default 15 s
@@ -109,6 +112,9 @@ type Handler struct {
 func New(cfg Config) *Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Tail == nil {
+		cfg.Tail = func(uint64) api.Tail { return api.Tail{Mode: "notify", Decoder: "pgoutput"} }
 	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"

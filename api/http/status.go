@@ -21,7 +21,6 @@ func (s *server) getStatus(c *call) error {
 	wire := api.Status{
 		Version:         s.Version,
 		StartedAt:       s.started,
-		WakeUps:         "notify",
 		DatabaseURL:     s.DatabaseURL,
 		Database:        api.Database{ServerVersion: status.ServerVersion, Name: status.Database, StartedAt: status.StartedAt.UTC()},
 		LastPosition:    status.LastPosition,
@@ -35,9 +34,14 @@ func (s *server) getStatus(c *call) error {
 		Unplaced:        status.Unplaced,
 		Horizon:         holderOf(status.Horizon),
 		Sessions:        make([]api.Sessions, len(status.Sessions)),
+		Tail:            s.Tail(status.WALEnd),
+		Brokers:         make([]api.Broker, len(status.Brokers)),
 	}
 	if !status.ViewsAlive {
 		wire.Rebuild = &api.Progress{Done: status.Rebuild.Done, Total: status.Rebuild.Total}
+	}
+	for i, b := range status.Brokers {
+		wire.Brokers[i] = api.Broker{ID: b.ID, Tail: b.Tail, Reason: b.Reason, Since: b.Since.UTC()}
 	}
 	for i, n := range status.Sessions {
 		wire.Sessions[i] = api.Sessions{Application: n.Application, Count: n.Count}

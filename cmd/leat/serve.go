@@ -59,7 +59,7 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&config.DatabaseURL, "database-url", os.Getenv("LEAT_DATABASE_URL"), "an existing PostgreSQL 15 or newer instead (LEAT_DATABASE_URL)")
 	flags.StringVar(&config.DirectURL, "direct-url", os.Getenv("LEAT_DIRECT_URL"), "the same database without a transaction pooler, for migrations, replication and LISTEN (LEAT_DIRECT_URL)")
 	flags.StringVar(&config.Tail, "tail", env("LEAT_TAIL", tailAuto), "how to hear of commits: wal (the write-ahead log), notify (LISTEN and polling), "+
-		"or auto: wal where the server allows it (LEAT_TAIL)")
+		"or auto: wal while streams are read, where the server allows it (LEAT_TAIL)")
 	flags.StringVar(&config.Decoder, "decoder", env("LEAT_DECODER", replication.PgOutput), "output plugin for the write-ahead log: pgoutput or wal2json (LEAT_DECODER)")
 	origins := flags.String("allow-origin", os.Getenv("LEAT_ALLOW_ORIGIN"), "origins whose pages may subscribe and consume, as "+
 		"https://shop.example or http://localhost:*, with commas between; default: the broker's own host (LEAT_ALLOW_ORIGIN)")
@@ -188,9 +188,13 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	id := rand.Text()
 	b.points = replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger, Broker: id})
 	b.hub = replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger, Points: b.points})
+	wanted := b.hub.Reading
+	if config.Tail == tailWAL {
+		wanted = nil // always
+	}
 	b.tail = replication.NewTail(replication.TailConfig{
 		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
-		Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
+		Wanted: wanted, Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
 	})
 	b.registry = replication.NewRegistry(pool, id, b.tail, logger)
 	b.announcer = replication.NewAnnouncer(pool, b.registry, logger)
@@ -201,6 +205,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		Points:      b.points,
 		Projections: views,
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
+		Tail:        tailAPI(b.tail),
 		Streams:     streamsAPI{hub: b.hub},
 		Origins:     config.Origins,
 		Logger:      logger,

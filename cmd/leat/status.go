@@ -36,7 +36,8 @@ func statusTable(t *table, s api.Status) {
 	t.row("queue views", viewsText(s))
 	t.row("open circuits", openCircuitsText(s))
 	t.row("vacuum horizon", holderText(s.Horizon))
-	t.row("wake-ups", orNone(s.WakeUps))
+	t.row("tail", tailText(s.Tail))
+	t.row("brokers", brokersText(s.Brokers))
 	t.row("sessions", sessionsText(s.Sessions))
 }
 
@@ -81,6 +82,29 @@ func holderText(h *api.Holder) string {
 		who = "prepared transaction " + plain(h.Application)
 	}
 	return fmt.Sprintf("held by %s (database %s, %s) since %s", who, orNone(h.Database), orNone(h.State), cellText(h.Since))
+}
+
+func tailText(tail api.Tail) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s since %s", tail.Mode, cellText(tail.Since))
+	if tail.Slot != "" {
+		fmt.Fprintf(&text, ": slot %s (%s), %d bytes behind", plain(tail.Slot), tail.Decoder, tail.LagBytes)
+	}
+	if tail.Reason != "" {
+		fmt.Fprintf(&text, ": %s", plain(tail.Reason))
+	}
+	if tail.Reconnects > 0 {
+		fmt.Fprintf(&text, "; slots lost: %d", tail.Reconnects)
+	}
+	return text.String()
+}
+
+func brokersText(brokers []api.Broker) string {
+	modes := map[string]int{}
+	for _, b := range brokers {
+		modes[b.Tail]++
+	}
+	return fmt.Sprintf("%d: %d wal, %d notify", len(brokers), modes["wal"], modes["notify"])
 }
 
 func sessionsText(sessions []api.Sessions) string {
