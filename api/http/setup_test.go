@@ -15,10 +15,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"leat/api"
 	httpapi "leat/api/http"
-	"leat/api/internal/streamfake"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/migrations/dbtest"
@@ -46,25 +46,33 @@ func setup(t testing.TB) site {
 	t.Helper()
 	pool := dbtest.New(t)
 	logger := slog.New(slog.DiscardHandler)
-	broker := commands.New(commands.Config{Pool: pool, Logger: logger})
+	points := replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger})
+	hub := replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger, Points: points})
+	broker := commands.New(commands.Config{
+		Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
+	})
 	views := projections.New(pool, logger)
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- broker.Run(ctx) }()
-	server := httptest.NewServer(httpapi.New(httpapi.Config{
+	var parts errgroup.Group
+	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run} {
+		parts.Go(func() error { return run(ctx) })
+	}
+	handler := httpapi.New(httpapi.Config{
 		Commands:    broker,
 		Queries:     queries.New(pool),
-		Points:      replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger}),
+		Points:      points,
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
-		Streams:     streamfake.New("stream", 1),
+		Streams:     streamsAdapter{hub},
 		Logger:      logger,
 		DatabaseURL: "postgres://leat@localhost/leat",
-	}))
+	})
+	server := httptest.NewServer(handler)
 	t.Cleanup(func() {
+		require.NoError(t, handler.Shutdown(context.Background()))
 		server.Close()
 		cancel()
-		require.NoError(t, <-done)
+		require.NoError(t, parts.Wait())
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
 	return site{t, pool, server.URL, server.Close}
@@ -73,6 +81,17 @@ func setup(t testing.TB) site {
 type always struct{}
 
 func (always) Ready(context.Context) []api.Check { return []api.Check{{Name: "database", OK: true}} }
+
+// streamsAdapter is what cmd/leat does.
+type streamsAdapter struct{ hub *replication.Hub }
+
+func (s streamsAdapter) Subscribe(ctx context.Context, request eventstore.SubscribeRequest) (api.Subscription, error) {
+	subscription, err := s.hub.Subscribe(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return subscription, nil
+}
 
 // viewsAdapter is what cmd/leat does.
 type viewsAdapter struct{ *projections.Views }
