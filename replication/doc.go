@@ -104,7 +104,8 @@
 //	    move nothing (TestF33…).
 //	  - Of what was committed nothing is given out again: whoever takes a point or a
 //	    partition over locks its position and reads it behind the last commit, and
-//	    commits of the former holder are refused (TestTakeoverRace, TestG7GroupUnderChurn).
+//	    commits of the former holder are refused (TestTakeoverRace,
+//	    TestG7GroupUnderChurn, TestG7GroupOverBrokers).
 //	  - A point is never moved in silence: another epoch and retention refuse the join,
 //	    with where one can go on (TestG7ResumeBelowRetention).
 //

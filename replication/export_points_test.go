@@ -92,3 +92,10 @@ func (p *Points) Waiting() int {
 	defer p.commits.mu.Unlock()
 	return len(p.commits.queue)
 }
+
+// Crash ends a subscription as the end of its broker does: its member is not
+// given up.
+func (s *Subscription) Crash() {
+	Member{s.member}.Forget()
+	s.Close()
+}
