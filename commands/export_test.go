@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"leat/eventstore"
 )
 
 // Number is a job of one item.
@@ -63,3 +65,21 @@ func (f *Flow) Add(now time.Time, messages int) { f.f.add(now, messages) }
 
 // Grain is grain.
 func (f *Flow) Grain(now time.Time, waiters int) int { return f.f.grain(now, waiters) }
+
+// Outstanding is for tests without a database.
+type Outstanding struct{ o outstanding }
+
+// NewOutstanding is newOutstanding.
+func NewOutstanding() *Outstanding { return &Outstanding{newOutstanding()} }
+
+// Add is add.
+func (o *Outstanding) Add(receipts []eventstore.Receipt, ends time.Time) { o.o.add(receipts, ends) }
+
+// Remove is remove.
+func (o *Outstanding) Remove(receipts []eventstore.Receipt) int { return o.o.remove(receipts) }
+
+// Expire is expire.
+func (o *Outstanding) Expire(now time.Time) time.Time { return o.o.expire(now) }
+
+// All is all.
+func (o *Outstanding) All() []eventstore.Receipt { return o.o.all() }

@@ -1,16 +1,21 @@
 package commands_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"leat/commands"
+	"leat/migrations/dbtest"
 )
 
 // waitWaitingFor waits until n polls have found nothing and wait.
@@ -140,10 +145,121 @@ func TestShareProperties(t *testing.T) {
 		require.Zero(t, total)
 		for i, share := range shares {
 			require.LessOrEqual(t, share, int(wants[i]))
-			// Whoever could take more has about as much as anybody, or the grain.
-			if share < int(wants[i]) && grain == 1 {
-				require.GreaterOrEqual(t, share, slices.Max(shares)-len(wants))
+			// Whoever could take more has as much as anybody, but for one and the grain.
+			if share < int(wants[i]) && (grain == 1 || slices.Max(shares) > grain) {
+				require.GreaterOrEqual(t, share, slices.Max(shares)-1)
 			}
 		}
 	})
+}
+
+// statementCounter counts claims.
+type statementCounter struct{ claims atomic.Int64 }
+
+func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if data.SQL == commands.ClaimSQL {
+		s.claims.Add(1)
+	}
+	return ctx
+}
+
+func (s *statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (s *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	for _, q := range data.Batch.QueuedQueries {
+		if q.SQL == commands.ClaimSQL {
+			s.claims.Add(1)
+		}
+	}
+	return ctx
+}
+
+func (s *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (s *statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// traced is a broker whose claims are counted.
+func traced(t *testing.T) (broker, *statementCounter) {
+	t.Helper()
+	base := dbtest.New(t)
+	config, err := pgxpool.ParseConfig(dbtest.URL(base))
+	require.NoError(t, err)
+	counter := &statementCounter{}
+	config.ConnConfig.Tracer = counter
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return serve(t, pool, commands.Config{}), counter
+}
+
+// Two hundred consumers of one queue share claims: idle they cost about one a
+// second together, and they take turns at what comes.
+func TestConsumersShareClaims(t *testing.T) {
+	t.Parallel()
+	b, counter := traced(t)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	const consumers = 200
+	for _, filter := range [][]string{nil, {"k"}} {
+		working, cancel := context.WithCancel(ctx)
+		got := make(chan int, consumers)
+		ended := make(chan struct{})
+		for who := range consumers {
+			c := b.consume(commands.ConsumeRequest{Queue: "q", Prefetch: 1000, RoutingKeys: filter})
+			go func() {
+				defer func() { ended <- struct{}{} }()
+				defer c.Close()
+				for {
+					deliveries, err := c.Next(working, patience)
+					if err != nil {
+						assert.ErrorIs(t, err, context.Canceled)
+						return
+					}
+					for range deliveries {
+						got <- who
+					}
+				}
+			}()
+		}
+		b.waitWaitingFor(consumers)
+		before := counter.claims.Load()
+		quiet := time.NewTimer(3 * time.Second)
+		<-quiet.C
+		require.Less(t, counter.claims.Load()-before, int64(60), "of 600 if each looked by itself")
+
+		before = counter.claims.Load()
+		seen := map[int]int{}
+		for range consumers {
+			b.publishTexts("q", "k", "x")
+			seen[<-got]++
+		}
+		if filter == nil {
+			require.Len(t, seen, consumers, "each has one")
+		}
+		require.Less(t, counter.claims.Load()-before, int64(10*consumers), "not each for every message")
+		cancel()
+		for range consumers {
+			<-ended
+		}
+	}
+}
+
+// One that takes much takes no more than the others while they have room.
+func TestConsumersShareEvenly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.Standard, commands.PolicyPatch{})
+	got := make(chan int)
+	for _, prefetch := range []int{1000, 100, 100, 30} {
+		c := b.consume(commands.ConsumeRequest{Queue: "q", Prefetch: prefetch})
+		go func() {
+			deliveries, err := c.Next(ctx, patience)
+			assert.NoError(t, err)
+			got <- len(deliveries)
+		}()
+	}
+	b.waitWaitingFor(4)
+	b.publishTexts("q", "", numbered(100)...)
+	for range 4 {
+		require.Equal(t, 25, <-got)
+	}
 }

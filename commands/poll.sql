@@ -269,22 +269,31 @@ declare
     shares  integer[] := array_fill(0, array[cardinality(wants)]);
     shared  leat.pick[] := '{}';
     pick    leat.pick;
-    left_   integer := (select sum(p.upto - p.start + 1) from unnest(picks) p);
-    open    integer; -- requests that may get more in this round
+    total   integer := (select sum(p.upto - p.start + 1) from unnest(picks) p);
+    left_   integer := total;
+    open    integer := cardinality(wants); -- requests that want more than the level
+    level   integer;
+    want    integer;
     request integer := 1;
     taken   integer;
     part    integer;
 begin
-    while left_ > 0 loop
-        open := (select count(*) from unnest(wants, shares) u (want, share) where u.share < u.want);
-        for i in 1 .. cardinality(wants) loop
-            exit when left_ = 0;
-            continue when shares[i] = wants[i];
-            part := least(wants[i] - shares[i], left_, greatest(grain, (left_ + open - 1) / open));
-            shares[i] := shares[i] + part;
-            left_ := left_ - part;
-            open := open - 1;
-        end loop;
+    foreach want in array array(select w from unnest(wants) w order by w) loop
+        exit when want * open > left_;
+        left_ := left_ - want;
+        open := open - 1;
+    end loop;
+    level := case when open = 0 then total else greatest(grain, left_ / open) end;
+    left_ := total;
+    for i in 1 .. cardinality(wants) loop
+        shares[i] := least(wants[i], level, left_);
+        left_ := left_ - shares[i];
+    end loop;
+    for i in 1 .. cardinality(wants) loop
+        exit when left_ = 0;
+        continue when shares[i] = wants[i];
+        shares[i] := shares[i] + 1;
+        left_ := left_ - 1;
     end loop;
 
     foreach pick in array picks loop
