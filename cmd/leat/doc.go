@@ -13,6 +13,8 @@
 //
 // # Guarantees
 //
+//   - A hundred kills of consumer, broker and PostgreSQL leave no offset of a
+//     stream out, and none that was committed comes again (TestG7AHundredKills).
 //   - Nothing is tried before the command line is understood (TestWrongUsage).
 //   - Exit codes are for scripts (exit.go); -o json writes the wire types of
 //     package api, and its problems on stderr.
