@@ -64,15 +64,20 @@
 // The Hub serves all subscriptions of a broker. It takes each message once, from the
 // tail, and keeps the newest of a stream in a ring that its subscribers share:
 //
-//		tail ─▶ Hub (a Sink) ─▶ ring per stream ─▶ Subscription.Next, many
-//		log, by offset ─▶ filler ───┘                  ▲
-//		log, by offset ─▶ pages of one subscription ───┘ below the ring
+//	tail ─▶ Hub (a Sink) ─▶ ring per stream ─▶ Subscription.Next, many
+//	log, by offset ─▶ filler ───┘                  ▲
+//	log, by offset ─▶ pages of one subscription ───┘ below the ring
 //
-//	  - A subscriber gets every message exactly once and in order, across the hand-over
-//	    from the table to the ring and back, whatever the tail loses, repeats or
-//	    interrupts (TestG7HandOverIsExact, TestG7RingIsContiguous).
-//	  - A subscriber that is slow falls below the ring and reads the table; it costs
-//	    others nothing, and memory is bounded (TestF35NeverReads).
+// What it holds to:
+//
+//   - A subscriber gets every message exactly once and in order, across the hand-over
+//     from the table to the ring and back, whatever the tail loses, repeats or
+//     interrupts (TestG7HandOverIsExact, TestG7RingIsContiguous, TestG7TailToSubscribers).
+//   - A subscriber that is slow falls below the ring and reads the table; it costs
+//     others nothing, and memory is bounded (TestF35NeverReads).
+//   - Who resumes from a replication point gets what follows its last commit; members
+//     of a group share the stream, and none gets again what was committed
+//     (TestF33ResumesBehindCommit, TestG7GroupSharesStream).
 //
 // A ring holds contiguous offsets. Its slots may be empty for a while: what the tail
 // told of without its content (rows of copies, whose payloads lie with their origins),
