@@ -114,7 +114,7 @@ func locate(ctx context.Context, conn *pgx.Conn, channel eventstore.ChannelID, n
 
 // Subquery Scan on p
 //
-//	Filter: (COALESCE(p.before, '0'::numeric) < ($6)::numeric)
+//	Filter: (COALESCE(p.before, '0'::bigint) < $6)
 //	->  WindowAgg
 //	      ->  Merge Append
 //	            Sort Key: e.stream_offset
