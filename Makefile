@@ -36,8 +36,12 @@ build: ## build bin/leat
 postgres: ## install the PostgreSQL server programs if there are none
 	@.ci/postgres
 
+.PHONY: wal2json
+wal2json: postgres
+	@.ci/wal2json
+
 .PHONY: test
-test: postgres ## run all tests, with the race detector
+test: wal2json ## run all tests, with the race detector
 	go test $(RACE) $(TESTFLAGS) $(PKG)
 
 .PHONY: bench
