@@ -59,6 +59,7 @@ func (m StoredMessage) AppendJSON(b []byte) []byte {
 	o.text("routingKey", m.RoutingKey)
 	o.content(m.Content)
 	o.number("priority", int64(m.Priority))
+	o.optionalOffset("offset", m.Offset)
 	o.text("state", m.State)
 	o.number("attempts", int64(m.Attempts))
 	o.time("publishedAt", m.PublishedAt)
@@ -102,6 +103,7 @@ func (e Event) AppendJSON(b []byte) []byte {
 	o.optionalRanges("messageRanges", e.Ranges)
 	o.optionalIDs("originMessageIds", e.Origins)
 	o.optionalNumber("delivery", int64(e.Delivery))
+	o.optionalOffset("offset", e.Offset)
 	o.optionalTime("dueAt", e.DueAt)
 	o.optionalTime("expiresAt", e.ExpiresAt)
 	if e.RoutingKey != nil {

@@ -98,6 +98,13 @@ func (o *object) optionalText(name, value string) {
 	}
 }
 
+// optionalOffset tells offset 0 from none.
+func (o *object) optionalOffset(name string, value *eventstore.Offset) {
+	if value != nil {
+		o.number(name, int64(*value))
+	}
+}
+
 func (o *object) optionalNumber(name string, value int64) {
 	if value != 0 {
 		o.number(name, value)

@@ -18,6 +18,7 @@ type Event struct {
 	Ranges     [][2]eventstore.MessageID `json:"messageRanges,omitempty" nullable:"false" doc:"the messages, instead of messageIds, where they are very many: pairs of a first and a last id"`
 	Origins    []eventstore.MessageID    `json:"originMessageIds,omitempty" nullable:"false" doc:"of the messages, where they differ"`
 	Delivery   eventstore.Position       `json:"delivery,omitempty"`
+	Offset     *eventstore.Offset        `json:"offset,omitempty" doc:"in a stream: of the message, or of the first one of a batch of copies"`
 	DueAt      *time.Time                `json:"dueAt,omitempty" doc:"not before; of a delivery: the end of the lease"`
 	ExpiresAt  *time.Time                `json:"expiresAt,omitempty"`
 	RoutingKey *string                   `json:"routingKey,omitempty"`

@@ -54,7 +54,8 @@ type StoredMessage struct {
 	RoutingKey      string               `json:"routingKey"`
 	Content
 	Priority    int                 `json:"priority"`
-	State       string              `json:"state" enum:"ready,delayed,inFlight,dead,acked,discarded,purged,expired,deleted,redriven,routed,unroutable" doc:"the first four are in a queue, the others are history; redriven: recovered into another channel, as a copy; routed, unroutable: published to an exchange, with or without copies"`
+	Offset      *eventstore.Offset  `json:"offset,omitempty" doc:"the place in a stream"`
+	State       string              `json:"state" enum:"ready,delayed,inFlight,dead,acked,discarded,purged,expired,deleted,redriven,routed,unroutable,streamed,trimmed" doc:"the first four are in a queue, streamed is in a stream, the others are history; trimmed: its stream keeps it no longer; redriven: recovered into another channel, as a copy; routed, unroutable: published to an exchange, with or without copies"`
 	Attempts    int                 `json:"attempts" doc:"deliveries that count"`
 	PublishedAt time.Time           `json:"publishedAt"`
 	DueAt       *time.Time          `json:"dueAt,omitempty" doc:"delayed: not before"`

@@ -9,6 +9,9 @@
 //     append lock, and one delivery is in flight at a time (publish.sql, poll.sql).
 //   - G5: the circuit of a FIFO key opens in the transaction that dead-letters a
 //     message of it, and the rest of the key follows (circuit.sql; TestG5…).
+//   - G7: the messages of a stream have gapless offsets in the order of the commits
+//     (stream.sql; TestG7OffsetsInCommitOrder, TestG7RepeatableRead), and a snapshot that
+//     somebody holds makes them no dearer (TestF40HeldHorizonOfAStream).
 //   - G8: a refused message refuses its request, and nothing of it is stored.
 //   - Those who wait for a queue at one broker get even shares of what comes, and
 //     take turns (TestPollsShareEvenly, TestPollsTakeTurns, TestConsumersShareEvenly).
@@ -32,6 +35,14 @@
 // and under load in portions that are worth a delivery (flow.go). A Consumer, which
 // the API pushes from, is a caller that goes back into line whenever it has room.
 //
+// A stream is like a FIFO queue of one key: behind its append lock the next offset
+// is read from leat.stream_heads, so each stream has one writer at a time. A broker
+// sends the publishes of a stream in one flight at a time, and waits in line for other
+// brokers (leat.await_streams). leat.trim_streams holds streams to their retention.
+//
+// leat.wake tells other brokers of a publish at its commit: those that read the
+// write-ahead log by a message there, and only if there are any (TestWakeAtCommit).
+//
 // Dead letters are recovered, redriven and removed in pages of whole runs, a FIFO
 // key in one transaction (dead_letters.sql, recover.sql, redrive.sql). A page waits
 // for nobody: what others hold is passed over, and tried again.
@@ -51,7 +62,7 @@
 //
 // # Reading order
 //
-// channel.sql, publish.sql, poll.sql, settle.sql, sweep.sql, surface.sql, then broker.go,
+// channel.sql, publish.sql, stream.sql, copy.sql, wake.sql, poll.sql, settle.sql, sweep.sql, trim.sql, surface.sql, then broker.go,
 // coalescer.go, gatherer.go, rounds.go, dispatcher.go, waiter.go, flow.go, consume.go,
 // sweeper.go.
 package commands

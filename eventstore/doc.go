@@ -44,5 +44,5 @@
 // statement of its own and stops at SettledPosition.
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
-// pattern.go, errors.go, sqlstate.go, append.sql, store.go, partitions.go.
+// pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, partitions.go.
 package eventstore

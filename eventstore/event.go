@@ -14,6 +14,7 @@ type Event struct {
 	Kind        Kind
 	ChannelID   ChannelID // 0 when it concerns no channel
 	Delivery    *Position // the delivery it makes or ends
+	Offset      *Offset   // in a stream: of the message; of copies: of the first one
 	DueAt       *time.Time
 	ExpiresAt   *time.Time
 	Priority    *int16          // nil is 0

@@ -17,6 +17,10 @@
 // its state. leat.rebuild_views writes what the fold says, and leat.views_alive
 // holds one row while the views are whole.
 //
+// Streams and replication points are logged tables that commands and replication
+// move; verify compares them with the log too, and a rebuild by hand restores them
+// (streams.sql; TestG1G4G5G7Model).
+//
 // # When things fail
 //
 // While the views are lost, publishes only append and note their ids in
@@ -30,5 +34,5 @@
 //
 // # Reading order
 //
-// ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, durable.sql, views.go.
+// ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, streams.sql, durable.sql, views.go.
 package projections

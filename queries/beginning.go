@@ -36,7 +36,12 @@ type beginning struct {
 	At         time.Time
 	DueAt      *time.Time
 	ExpiresAt  *time.Time
+	Offset     *eventstore.Offset // in a stream
+	Trimmed    bool               // the stream keeps it no longer
 }
+
+// unsettled tells that no consumer settles the message.
+func (b *beginning) unsettled() bool { return b.Exchange || b.Offset != nil }
 
 // beginningSQL finds the event of a message m.id. No copy has the position of an
 // event as its id.
@@ -48,6 +53,7 @@ const beginningSQL = `
            e.priority,
            e.due_at,
            e.expires_at,
+           e.stream_offset + coalesce(n.place, 1) - 1 as stream_offset,
            coalesce(e.routing_key, e.data -> 'keys' ->> (n.place - 1), '') as routing_key,
            coalesce(e.origin_ids[n.place], m.id) as origin,
            coalesce((e.data -> 'parents' ->> (n.place - 1))::bigint, e.origin_ids[n.place]) as parent,
@@ -109,9 +115,12 @@ select p.id,
        coalesce(p.priority, 0),
        p.at,
        p.due_at,
-       p.expires_at
+       p.expires_at,
+       p.stream_offset,
+       coalesce(p.stream_offset < s.first_offset, false)
 from path p
 join leat.channels c on c.id = p.channel_id
+left join leat.streams s on s.channel_id = c.id
 left join leat.events r on r.position = p.routed
 order by p.up`
 
@@ -132,7 +141,7 @@ func (q *Queries) beginning(ctx context.Context, id eventstore.MessageID) (*begi
 
 func scanBeginning(row pgx.CollectableRow) (b beginning, err error) {
 	err = row.Scan(&b.ID, &b.Origin, &b.Parent, &b.Cause, &b.Position, &b.Channel, &b.ChannelID, &b.Exchange, &b.Deleted,
-		&b.RoutingKey, &b.Priority, &b.At, &b.DueAt, &b.ExpiresAt)
+		&b.RoutingKey, &b.Priority, &b.At, &b.DueAt, &b.ExpiresAt, &b.Offset, &b.Trimmed)
 	return b, err
 }
 

@@ -30,6 +30,8 @@
 //	Lineage                up from parent to parent to the origin, then down: the
 //	                       histories of a generation, and by their message.routed
 //	                       the copies that are the next one
+//	StreamMessages         leat.events by offset; a batch of copies is one row, whose
+//	                       payloads lie with the origins
 //	Events                 leat.events in order of position; times are looked up
 //	                       by bisection over the primary key
 //	Status                 the server, the sequence, pg_stat_activity
@@ -54,9 +56,9 @@
 //
 // # What it does not do
 //
-// It reads no view of another package's design: what replication adds (streams
-// and their points) gets files of its own here when it exists.
+// It waits for nothing that is yet to come: who reads a stream as it grows
+// subscribes (package replication).
 //
-// Reading order: queries.go, channels.go, messages.go, dead_letters.go,
+// Reading order: queries.go, channels.go, messages.go, dead_letters.go, stream.go,
 // beginning.go, history.go, message.go, lineage.go, family.go, events.go, span.go, status.go.
 package queries

@@ -96,7 +96,7 @@ select m.n,
        case when e.kind = 'message.routed' then e.data - 'to' else nullif(e.data - '{keys,parents}'::text[], '{}') end
 from (
     select u.*, u.id as after, $5::bigint as most
-    from unnest($1::bigint[], $2::integer[], $3::boolean[], $4::bigint[]) with ordinality u (id, channel, exchange, death, n)
+    from unnest($1::bigint[], $2::integer[], $3::boolean[], $4::bigint[]) with ordinality u (id, channel, unsettled, death, n)
 ) m
 cross join lateral (` + walkSQL + `
     limit $6
@@ -107,9 +107,9 @@ order by m.n, e.position`
 // tell reads what happened to members.
 func (f *family) tell(ctx context.Context, members []*relative) error {
 	list := make([]beginning, len(members))
-	exchanges := make([]bool, len(members))
+	unsettled := make([]bool, len(members))
 	for i, r := range members {
-		list[i], exchanges[i] = r.begun, r.begun.Exchange
+		list[i], unsettled[i] = r.begun, r.begun.unsettled()
 	}
 	deaths, err := f.queries.deaths(ctx, list)
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *family) tell(ctx context.Context, members []*relative) error {
 	ids, channels, _ := places(list)
 	limit := max(familyEvents, familyWalk/len(members)) + 1
 	rows, err := planned(ctx, f.queries.pool, scanFamilyEvent, familyEventsSQL,
-		ids, channels, exchanges, int64s(deaths), max(familyStep, familyBatches/len(members)), limit)
+		ids, channels, unsettled, int64s(deaths), max(familyStep, familyBatches/len(members)), limit)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,9 @@ select i.id,
        coalesce(c.priority, 0),
        c.at,
        c.due_at,
-       c.expires_at
+       c.expires_at,
+       c.stream_offset + i.place - 1,
+       coalesce(c.stream_offset + i.place - 1 < s.first_offset, false)
 from unnest($1::bigint[], $2::bigint[]) with ordinality r (parent, routed, n)
 join leat.events e on e.position = r.routed
 cross join lateral jsonb_array_elements_text(e.data -> 'to') t (position)
@@ -207,6 +209,7 @@ cross join lateral (
             else c.origin_ids
         end, r.parent)) p (place)
 ) i
+left join leat.streams s on s.channel_id = h.id
 where i.id <> all ($3::bigint[])
   and i.id > $4
 order by r.n, i.id

@@ -21,6 +21,7 @@ type Event struct {
 // events of its channel, on the index events_batches, and not past the event that
 // ends the message. What a message that is still waiting costs is one index entry
 // and one list of ids for each batch event of its channel since it was published.
+// What no consumer settles (m.unsettled) is in no events beyond its transaction.
 // A step looks at m.most batch events at most, if that is not null, and is a cut
 // when they did not name the message.
 //
@@ -36,7 +37,8 @@ const walkSQL = `
         union all
         select n.position, n.kind, n.at, n.data, n.named, n.cut,
             s.ended or n.kind in ('message.acked', 'message.discarded', 'message.purged')
-                or (n.kind = 'message.routed' and (m.exchange or n.data ->> 'cause' = 'redrive')),
+                or (n.kind = 'message.routed' and (m.unsettled or n.data ->> 'cause' = 'redrive'))
+                or (n.kind = 'message.copied' and m.unsettled),
             s.probe or n.kind = 'circuit.half_opened'
         from steps s
         cross join lateral (
@@ -50,7 +52,7 @@ const walkSQL = `
                         or s.ended
                         or s.kind = 'message.expired'
                         or (s.kind = 'message.recovered' and s.data ? 'to')
-                        or (s.kind = 'message.published' and m.exchange)), false) as late
+                        or (s.kind = 'message.published' and m.unsettled)), false) as late
                 from (
                     select b.position, b.kind, b.at, b.data, b.channel_id, b.message_ids, b.message_ranges
                     from leat.events b
@@ -78,7 +80,7 @@ select ` + eventColumns + `
 from (
     select s.position
     from (
-        select $1::bigint as id, greatest($1, $3::bigint) as after, $4::integer as channel, $5::boolean as exchange,
+        select $1::bigint as id, greatest($1, $3::bigint) as after, $4::integer as channel, $5::boolean as unsettled,
             $2::bigint as death, null::bigint as most
     ) m
     cross join lateral (` + walkSQL + `
@@ -96,6 +98,7 @@ const eventColumns = `e.position,
        e.kind::text,
        coalesce(e.channel_id, 0),
        e.delivery,
+       e.stream_offset,
        e.due_at,
        e.expires_at,
        e.priority,
@@ -148,7 +151,7 @@ func (q *Queries) history(ctx context.Context, b *beginning, after cursor, limit
 	if err != nil {
 		return nil, "", err
 	}
-	page, err = planned(ctx, q.pool, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.Exchange, limit+1)
+	page, err = planned(ctx, q.pool, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.unsettled(), limit+1)
 	if err != nil {
 		return nil, "", err
 	}
@@ -252,7 +255,7 @@ func scanSizedEvent(row pgx.CollectableRow, total *int) (e Event, err error) {
 func scanEventInto(row pgx.CollectableRow, e *Event, more ...any) error {
 	var ends []eventstore.MessageID
 	err := row.Scan(append([]any{
-		&e.Position, &e.At, &e.Kind, &e.ChannelID, &e.Delivery, &e.DueAt, &e.ExpiresAt, &e.Priority,
+		&e.Position, &e.At, &e.Kind, &e.ChannelID, &e.Delivery, &e.Offset, &e.DueAt, &e.ExpiresAt, &e.Priority,
 		&e.RoutingKey, &e.Payload, &e.ContentType, &e.Headers, &e.Actor, &e.MessageIDs, &ends, &e.OriginIDs, &e.Data, &e.Channel,
 	}, more...)...)
 	for i := 0; i+1 < len(ends); i += 2 {

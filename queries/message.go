@@ -13,6 +13,8 @@ const (
 	Redriven   State = "redriven"   // recovered into another channel, as a copy
 	Routed     State = "routed"     // published to an exchange: only its copies are somewhere
 	Unroutable State = "unroutable" // published to an exchange that had no link for it
+	Streamed   State = "streamed"   // in a stream, which keeps it
+	Trimmed    State = "trimmed"    // in a stream, which keeps it no longer
 )
 
 // A copy has the content of its origin; its own headers go over that one's.
@@ -60,7 +62,7 @@ func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message
 // settle says what time, and the end of its channel, make of a message.
 func (m *Message) settle(now time.Time, deleted bool) {
 	switch m.State {
-	case Delayed, Ready, InFlight, Dead:
+	case Delayed, Ready, InFlight, Dead, Streamed, Trimmed:
 		if deleted {
 			m.State = Deleted
 		}
@@ -78,13 +80,19 @@ func begun(b *beginning) Message {
 		Channel:     b.Channel,
 		RoutingKey:  b.RoutingKey,
 		Priority:    b.Priority,
+		Offset:      b.Offset,
 		State:       Delayed,
 		PublishedAt: b.At,
 		DueAt:       b.DueAt,
 		ExpiresAt:   b.ExpiresAt,
 	}
-	if b.Exchange {
+	switch {
+	case b.Exchange:
 		m.State = Unroutable
+	case b.Trimmed:
+		m.State = Trimmed
+	case b.Offset != nil:
+		m.State = Streamed
 	}
 	return m
 }

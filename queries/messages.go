@@ -28,13 +28,14 @@ const (
 	Deleted   State = "deleted" // with its channel
 )
 
-// Message is a message as its queue knows it.
+// Message is a message as its queue, or the log, knows it.
 type Message struct {
 	ID          eventstore.MessageID
 	OriginID    eventstore.MessageID
 	Channel     string
 	RoutingKey  string
 	Priority    int
+	Offset      *eventstore.Offset // in a stream
 	State       State
 	Attempts    int // deliveries that count
 	PublishedAt time.Time

@@ -163,3 +163,61 @@ func TestStreamStatus(t *testing.T) {
 	_, _, err = b.Messages(t.Context(), "s", queries.MessagesFilter{})
 	require.ErrorContains(t, err, "it is a stream")
 }
+
+// A message of a stream has a history that ends with its publish, however much has
+// come since, and says whether the stream keeps it.
+func TestStreamStory(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("x", commands.ChannelSpec{Kind: commands.Exchange, Type: commands.Fanout})
+	b.declare("s", commands.ChannelSpec{Kind: commands.Stream})
+	b.declare("q", commands.ChannelSpec{})
+	for _, link := range []commands.LinkSpec{{Source: "x", Target: "s"}, {Source: "s", Target: "q"}} {
+		_, _, err := b.broker.DeclareLink(t.Context(), "", link)
+		require.NoError(t, err)
+	}
+	direct := b.publish("s", numbered(2)...)
+	origins := b.publish("x", numbered(3)...)
+	page := b.read(queries.StreamFilter{Start: from(2)})
+	require.Len(t, page.Messages, 3)
+
+	m, err := b.Message(t.Context(), direct[1])
+	require.NoError(t, err)
+	require.Equal(t, queries.Streamed, m.State)
+	require.EqualValues(t, 1, *m.Offset)
+	kinds := func(id eventstore.MessageID) (list []eventstore.Kind) {
+		h, _, err := b.History(t.Context(), id, queries.HistoryFilter{})
+		require.NoError(t, err)
+		for _, e := range h.Events {
+			list = append(list, e.Kind)
+		}
+		return list
+	}
+	require.Equal(t, []eventstore.Kind{eventstore.MessagePublished, eventstore.MessageRouted}, kinds(direct[1]))
+	for i, copied := range page.Messages {
+		m, err := b.Message(t.Context(), copied.MessageID)
+		require.NoError(t, err)
+		require.Equal(t, queries.Streamed, m.State)
+		require.Equal(t, copied.Offset, *m.Offset)
+		require.Equal(t, origins[i], m.OriginID)
+		require.Equal(t, []eventstore.Kind{eventstore.MessageCopied}, kinds(copied.MessageID))
+	}
+	l, err := b.Lineage(t.Context(), page.Messages[0].MessageID, queries.LineageFilter{})
+	require.NoError(t, err)
+	require.Len(t, l.Members, 3)
+	states := map[string]queries.State{}
+	for _, member := range l.Members {
+		states[member.Channel] = member.State
+	}
+	require.Equal(t, map[string]queries.State{"x": queries.Routed, "s": queries.Streamed, "q": queries.Ready}, states)
+
+	_, err = b.pool.Exec(t.Context(), `update leat.streams set first_offset = 3`)
+	require.NoError(t, err)
+	m, err = b.Message(t.Context(), page.Messages[0].MessageID)
+	require.NoError(t, err)
+	require.Equal(t, queries.Trimmed, m.State)
+	require.NoError(t, b.broker.DeleteChannel(t.Context(), "", "s", true))
+	m, err = b.Message(t.Context(), page.Messages[2].MessageID)
+	require.NoError(t, err)
+	require.Equal(t, queries.Deleted, m.State)
+}

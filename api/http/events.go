@@ -148,6 +148,7 @@ func plainEvent(e *queries.Event) api.Event {
 		Actor:      e.Actor,
 		Messages:   e.MessageIDs,
 		Origins:    e.OriginIDs,
+		Offset:     e.Offset,
 		DueAt:      utc(e.DueAt),
 		ExpiresAt:  utc(e.ExpiresAt),
 		RoutingKey: e.RoutingKey,

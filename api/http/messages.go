@@ -105,6 +105,7 @@ func storedMessage(m *queries.Message, withPayload bool) api.StoredMessage {
 		RoutingKey:      m.RoutingKey,
 		Content:         content,
 		Priority:        m.Priority,
+		Offset:          m.Offset,
 		State:           stateOf(m.State),
 		Attempts:        m.Attempts,
 		PublishedAt:     m.PublishedAt.UTC(),

@@ -31,6 +31,10 @@ func channelListCommand(c *cli) *cobra.Command {
 			return c.show(api.ChannelList{Channels: channels}, func(t *table) {
 				t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "CIRCUITS", "OLDEST")
 				for _, channel := range channels {
+					if s := channel.Stream; s != nil {
+						t.row(channel.Name, kindOf(channel), s.Messages, none, none, none, none, none)
+						continue
+					}
 					if channel.Counts == nil {
 						t.row(channel.Name, kindOf(channel), none, none, none, none, none, none)
 						continue

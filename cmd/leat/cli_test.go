@@ -122,6 +122,7 @@ func TestCommands(t *testing.T) {
 	broker.sub("point", broker.point)
 	broker.sub("publish", broker.publish)
 	broker.sub("publish lines", broker.publishLines)
+	broker.sub("streams", broker.streams)
 	broker.sub("settle", broker.settle)
 	broker.sub("look", broker.look)
 	broker.sub("trace", broker.trace)
@@ -252,6 +253,28 @@ func (p *process) publish(t *testing.T) {
 	require.Equal(t, []string{"application/json", "application/octet-stream", text, text, "text/x"}, types)
 	require.Contains(t, p.leat("peek", "jobs", "--state", "delayed"), "due 20")
 	require.Contains(t, p.leat("purge", "jobs", "--yes"), "5 messages removed")
+}
+
+func (p *process) streams(t *testing.T) {
+	require := require.New(t)
+	channel := value[api.Channel](p, "channel", "declare", "log", "--kind", "stream",
+		"--retention-age", "1h", "--retention-bytes", "1000000", "--retention-messages", "1000")
+	require.Equal(api.Retention{Age: api.Duration(time.Hour), Bytes: 1_000_000, Messages: 1000}, *channel.Policy.Retention)
+	value[api.Channel](p, "channel", "alter", "log", "--retention-age", "2h")
+	require.Contains(p.leat("publish", "log", "one", "--key", "a.b"), "at offset 0")
+	require.Contains(p.leat("publish", "log", "two", "--key", "c"), "at offset 1")
+	require.Contains(p.exits(exitFailed, "", "publish", "log", "x", "--ttl", "1h").errs, "ttl")
+	shown := p.leat("channel", "get", "log")
+	for _, text := range []string{"stream", "next offset", "2h0m0s", "1000000"} {
+		require.Contains(shown, text)
+	}
+	require.Regexp(`log +stream +2 `, p.leat("channel", "list"))
+	page := value[api.StreamPage](p, "peek", "log", "--from", "0", "-k", "*.b")
+	require.Len(page.Messages, 1)
+	require.Contains(p.leat("peek", "log", "--from", "earliest", "-n", "1"), "--from 1")
+	require.Contains(p.exits(exitUsage, "", "peek", "log", "--from", "0", "--state", "ready").errs, "--state")
+	require.Contains(p.exits(exitNothing, "", "poll", "log").errs, "it is a stream")
+	require.Contains(p.leat("message", page.Messages[0].MessageID.String()), "streamed")
 }
 
 func (p *process) publishLines(t *testing.T) {

@@ -42,15 +42,19 @@ func more(t *table, cursor string) {
 
 func peekCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "peek <queue>",
-		Short: "Look at the messages of a queue without taking any",
+		Use:   "peek <queue or stream>",
+		Short: "Look at the messages of a queue without taking any, or, with --from, of a stream",
 	}
 	page := addPageFlags(cmd)
 	cmd.Flags().StringVar(&page.filter.State, "state", "", "only ready, delayed, inFlight or dead ones")
+	from := cmd.Flags().String("from", "", "of a stream: earliest, an offset, or a time (RFC 3339); --key is a pattern then")
 	cmd.RunE = c.remote(func(c *call) error {
 		filter, err := page.read(cmd)
 		if err != nil {
 			return err
+		}
+		if *from != "" {
+			return c.peekStream(*from, page.key, filter)
 		}
 		found, err := c.broker.Messages(c.ctx(), c.args[0], filter)
 		if err != nil {
@@ -65,6 +69,26 @@ func peekCommand(c *cli) *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+// peekStream shows a page of a stream.
+func (c *call) peekStream(from, key string, filter client.MessagesFilter) error {
+	if filter.State != "" || filter.Cursor != "" || filter.NoPayload {
+		return wrongUsage(c.cmd, "--state, --cursor and --no-payload are of queues, --from is of streams")
+	}
+	found, err := c.broker.ReadStream(c.ctx(), c.args[0], client.StreamFilter{From: from, Key: key, Limit: filter.Limit})
+	if err != nil {
+		return err
+	}
+	return c.show(found, func(t *table) {
+		t.row("OFFSET", "MESSAGE", "KEY", "PUBLISHED", "PAYLOAD")
+		for _, m := range found.Messages {
+			t.row(m.Offset, m.MessageID, plain(m.RoutingKey), m.PublishedAt, preview(m.Content))
+		}
+		if found.Next < found.End {
+			t.row("there are more: --from " + found.Next.String())
+		}
+	})
 }
 
 // when is the time that matters in the state of a message.

@@ -144,6 +144,8 @@ func (f *publishFlags) publish(c *call, in io.Reader) error {
 				t.row(fmt.Sprintf("message %d was published before, with the same dedup id and content", m.MessageID))
 			case m.DeadLettered:
 				t.row(fmt.Sprintf("published message %d into the dead letters: the circuit of its routing key is not closed", m.MessageID))
+			case m.Offset != nil:
+				t.row(fmt.Sprintf("published message %d at offset %d", m.MessageID, *m.Offset))
 			default:
 				t.row(fmt.Sprintf("published message %d", m.MessageID))
 			}
