@@ -64,6 +64,7 @@
 // in memory: as many as the window, of any size.
 //
 // Reading order: client.go, then any noun; publisher.go, flight.go; subscribe.go,
-// socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go;
+// socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go,
+// messages_frame.go;
 // consume.go, consumer.go, consumer_session.go, clerk.go, nack.go.
 package client

@@ -6,3 +6,6 @@ func Waiting(p *Publisher) int {
 	defer p.mu.Unlock()
 	return len(p.queue)
 }
+
+// DecodeMessages is decodeMessages.
+var DecodeMessages = decodeMessages

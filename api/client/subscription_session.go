@@ -101,7 +101,7 @@ func (s *subscription) listen(sock *socket, p *pen) error {
 func (s *subscription) hear(sock *socket, p *pen, kind string, data []byte) error {
 	switch kind {
 	case api.FrameMessages:
-		frame, err := decode[api.MessagesFrame](data)
+		frame, err := decodeMessages(data)
 		if err != nil {
 			return err
 		}

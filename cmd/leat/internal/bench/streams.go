@@ -175,6 +175,9 @@ func (l *lab) tailAtRate(ctx context.Context, c *clock, f flow) (tally, error) {
 	if messages == 0 {
 		messages = int(3 * l.cfg.Duration.Seconds() * tailRate)
 	}
+	if err := l.awaitTail(ctx); err != nil {
+		return tally{}, errors.Join(err, a.end())
+	}
 	if err := c.start(ctx); err != nil {
 		return tally{}, errors.Join(err, a.end())
 	}
@@ -208,6 +211,9 @@ func (l *lab) tailFanOut(ctx context.Context, c *clock, f flow) (tally, error) {
 	a, err := gather(ctx, f, tailReaders, func(int, [][]byte) error { return nil })
 	if err != nil {
 		return tally{}, err
+	}
+	if err := l.awaitTail(ctx); err != nil {
+		return tally{}, errors.Join(err, a.end())
 	}
 	if err := c.start(ctx); err != nil {
 		return tally{}, errors.Join(err, a.end())
@@ -247,6 +253,9 @@ func (l *lab) tailLatency(ctx context.Context, c *clock, f flow) (tally, error) 
 	if err != nil {
 		return tally{}, err
 	}
+	if err := l.awaitTail(ctx); err != nil {
+		return tally{}, errors.Join(err, a.end())
+	}
 	if err := c.start(ctx); err != nil {
 		return tally{}, errors.Join(err, a.end())
 	}
@@ -271,6 +280,21 @@ func (l *lab) tailLatency(ctx context.Context, c *clock, f flow) (tally, error) 
 		}
 	}
 	return tally{messages: messages, latency: latency}, err
+}
+
+// awaitTail waits until somebody reads the log, which a broker does only for
+// subscribers. One that cannot goes on without.
+func (l *lab) awaitTail(ctx context.Context) error {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until); {
+		senders, err := l.meter.senders(ctx)
+		if err != nil || len(senders) > 0 || l.meter.postmaster == 0 {
+			return err
+		}
+		if err := waitUntil(ctx, time.Now().Add(10*time.Millisecond)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // catchUp reads what was published before.
