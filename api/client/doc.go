@@ -65,6 +65,6 @@
 //
 // Reading order: client.go, then any noun; publisher.go, flight.go; subscribe.go,
 // socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go,
-// messages_frame.go;
-// consume.go, consumer.go, consumer_session.go, clerk.go, nack.go.
+// messages_frame.go; consume.go, consumer.go, consumer_session.go, clerk.go,
+// nack.go.
 package client

@@ -26,7 +26,7 @@ type benchConfig struct {
 func benchCommand(c *cli) *cobra.Command {
 	var config benchConfig
 	cmd := &cobra.Command{
-		Use:   "bench [case...]",
+		Use:   "bench [case]...",
 		Short: "Measure the broker against bare PostgreSQL",
 		Long: `Measure the broker against the least that PostgreSQL itself needs for the same
 work, in one run: the sides take turns, and ratios are medians over the rounds.
