@@ -105,7 +105,8 @@
 //		Run, once a second and when poked ─▶ leat.watch_members, one query for all memberships
 //
 //	  - A commit is durable when it is answered, never moves a point back, and is tried
-//	    again while the database fails (TestCommitIsMonotonic, TestFS10…). Deliveries
+//	    again while the database fails (TestCommitIsMonotonic, TestFS10…), and until
+//	    snapshots show what the tail told of (TestCommitBeforeSnapshotsShow). Deliveries
 //	    move nothing (TestF33…).
 //	  - Of what was committed nothing is given out again: whoever takes a point or a
 //	    partition over locks its position and reads it behind the last commit, and

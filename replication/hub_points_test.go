@@ -76,6 +76,31 @@ func TestCommitAheadOfDelivery(t *testing.T) {
 	r.until(10)
 }
 
+// The tail tells of a commit before snapshots show it: whoever was given a message
+// may commit it.
+func TestCommitBeforeSnapshotsShow(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range []int{0, 4} {
+		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
+			t.Parallel()
+			hub, s := pointsHub(t)
+			hub.Live()
+			sub := s.subscribe(hub, eventstore.SubscribeRequest{Point: "p", Partitions: partitions})
+			s.tell(hub, 0, 3)
+			read(t, sub).until(3)
+			committed := make(chan error, 1)
+			go func() { committed <- sub.Commit(ctx, *s.at(2)) }()
+			select {
+			case err := <-committed:
+				require.Fail(t, "it was answered before the commit showed", err)
+			case <-time.After(time.Second):
+			}
+			s.append(3)
+			require.NoError(t, <-committed)
+		})
+	}
+}
+
 func TestSubscribeRefusesPoints(t *testing.T) {
 	t.Parallel()
 	hub, s := pointsHub(t)

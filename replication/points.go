@@ -105,9 +105,11 @@ func (p *Points) Commit(ctx context.Context, actor, stream, point string, last e
 	if err != nil {
 		return err
 	}
-	return p.commits.submit(ctx, &commit{
-		channel: id.Channel, stream: stream, point: point, epoch: last.Epoch, actor: actor,
-		lasts: map[int]eventstore.Offset{everyPartition: last.Offset},
+	return tryAhead(ctx, func() error {
+		return p.commits.submit(ctx, &commit{
+			channel: id.Channel, stream: stream, point: point, epoch: last.Epoch, actor: actor,
+			lasts: map[int]eventstore.Offset{everyPartition: last.Offset},
+		})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"leat/eventstore"
 )
@@ -134,7 +135,7 @@ func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPositio
 		return eventstore.NewError(eventstore.PointNotFound, "The subscription has no replication point to commit to.")
 	}
 	done, lasts := s.lasts(last.Offset)
-	if err := s.member.commit(ctx, last.Epoch, lasts); err != nil {
+	if err := s.commit(ctx, last.Epoch, lasts); err != nil {
 		if s.grouped() && errors.Is(err, &eventstore.Error{Code: eventstore.CommitBehind}) {
 			err = pointTaken(s.member.point) // others had a partition meanwhile, and were faster
 		}
@@ -153,6 +154,32 @@ func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPositio
 	s.mu.Unlock()
 	signal(s.acked)
 	return nil
+}
+
+// commit tries again what is refused for being ahead, for as long as the stream only
+// does not show yet what the ring was told is committed.
+func (s *Subscription) commit(ctx context.Context, epoch eventstore.Position, lasts map[int]eventstore.Offset) error {
+	for {
+		err := s.member.commit(ctx, epoch, lasts)
+		if !isAhead(err) || s.ring.span().end <= greatest(lasts) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closed:
+			return ErrClosed
+		case <-time.After(aheadPause):
+		}
+	}
+}
+
+func greatest(lasts map[int]eventstore.Offset) eventstore.Offset {
+	most := eventstore.Offset(-1)
+	for _, last := range lasts {
+		most = max(most, last)
+	}
+	return most
 }
 
 // lasts are the last offsets of the partitions that are processed when everything up

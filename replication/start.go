@@ -48,7 +48,7 @@ func (h *Hub) findStart(
 func tryAhead(ctx context.Context, try func() error) (err error) {
 	for range aheadTries {
 		err = eventstore.FromPg(try())
-		if !errors.Is(err, &eventstore.Error{Code: eventstore.OffsetAhead}) {
+		if !isAhead(err) {
 			return err
 		}
 		select {
@@ -59,3 +59,5 @@ func tryAhead(ctx context.Context, try func() error) (err error) {
 	}
 	return err
 }
+
+func isAhead(err error) bool { return errors.Is(err, &eventstore.Error{Code: eventstore.OffsetAhead}) }
