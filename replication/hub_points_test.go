@@ -76,6 +76,31 @@ func TestCommitAheadOfDelivery(t *testing.T) {
 	r.until(10)
 }
 
+// A page that was read in advance does not hold up who goes on elsewhere.
+func TestCommitAheadOfPages(t *testing.T) {
+	t.Parallel()
+	hub, s := pointsHub(t)
+	s.append(4000)
+	sub := s.subscribe(hub, eventstore.SubscribeRequest{Point: "p", Start: from(0), Window: 3})
+	r := read(t, sub)
+	r.until(3)
+	both := false // pages are there
+	for waited := false; !waited; {
+		waiting, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		_, err := sub.Next(waiting, 0) // hears of what arrives, and has no room
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		waited = both
+		_, held := hub.Held()
+		both = held > 2*1000*400
+	}
+	committed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { committed <- sub.Commit(ctx, *s.at(1500)) }) // while Next waits
+	r.next = 1501
+	r.until(1504)
+	require.NoError(t, <-committed)
+}
+
 // The tail tells of a commit before snapshots show it: whoever was given a message
 // may commit it.
 func TestCommitBeforeSnapshotsShow(t *testing.T) {

@@ -127,6 +127,7 @@ func (s *Subscription) room() int {
 
 // more are the messages that follow, if there are some at hand.
 func (s *Subscription) more(room int) ([]*eventstore.StreamMessage, awaited, error) {
+	s.skip(s.position()) // or a page that was read already would wait behind one that is of no use
 	if err := s.turnPage(); err != nil {
 		return nil, awaited{}, err
 	}
