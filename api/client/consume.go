@@ -81,7 +81,7 @@ func (c *Client) Consume(ctx context.Context, queue string, config ConsumeConfig
 	handle func(context.Context, api.Delivery) error,
 ) error {
 	config = config.withDefaults()
-	k := newConsumer(c, queue, config, handle)
+	k := newConsumer(queue, config, handle)
 	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	running, stop := context.WithCancelCause(ctx)

@@ -13,7 +13,6 @@ import (
 // consumer is what outlives the connections: the deliveries that are here, and
 // who handles them.
 type consumer struct {
-	client *Client
 	queue  string
 	config ConsumeConfig
 	handle func(context.Context, api.Delivery) error
@@ -55,9 +54,9 @@ func (s settlement) receipts() []string {
 	return receipts
 }
 
-func newConsumer(c *Client, queue string, config ConsumeConfig, handle func(context.Context, api.Delivery) error) *consumer {
+func newConsumer(queue string, config ConsumeConfig, handle func(context.Context, api.Delivery) error) *consumer {
 	return &consumer{
-		client: c, queue: queue, config: config, handle: handle, lanes: newLanes[*held](),
+		queue: queue, config: config, handle: handle, lanes: newLanes[*held](),
 		changed: make(chan struct{}, 1), idle: make(chan struct{}), held: map[string]*held{},
 	}
 }

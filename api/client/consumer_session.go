@@ -14,10 +14,6 @@ const ordered = "fifo"
 func (k *consumer) session(running context.Context, sock *socket) (began bool, err error) {
 	stop := context.AfterFunc(running, sock.drop)
 	data, err := sock.opening(api.FrameConsuming)
-	var channel api.Channel
-	if err == nil {
-		channel, err = k.client.Channel(running, k.queue)
-	}
 	if !stop() && err == nil {
 		err = context.Cause(running)
 	}
@@ -28,7 +24,7 @@ func (k *consumer) session(running context.Context, sock *socket) (began bool, e
 	if err != nil {
 		return false, err
 	}
-	session := k.begin(channel.Mode == ordered)
+	session := k.begin(frame.Mode == ordered)
 	defer k.end()
 	if k.config.OnConsuming != nil {
 		k.config.OnConsuming(frame)

@@ -54,9 +54,6 @@ func newFakeQueue(t *testing.T, mode string, lease time.Duration) (*fakeQueue, *
 	t.Helper()
 	q := &fakeQueue{mode: mode, lease: lease, changed: make(chan struct{})}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/channels/q", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, api.Channel{Name: "q", Kind: "queue", Mode: mode})
-	})
 	var sessions sync.WaitGroup
 	mux.HandleFunc("GET /v1/queues/q/consume", func(w http.ResponseWriter, r *http.Request) {
 		sessions.Add(1)
@@ -93,7 +90,7 @@ func (q *fakeQueue) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	prefetch, _ := strconv.Atoi(r.URL.Query().Get("prefetch"))
-	q.send(conn, api.ConsumingFrame{Type: api.FrameConsuming, Queue: "q", Prefetch: prefetch, Lease: api.Duration(q.lease)})
+	q.send(conn, api.ConsumingFrame{Type: api.FrameConsuming, Queue: "q", Mode: q.mode, Prefetch: prefetch, Lease: api.Duration(q.lease)})
 	var pusher sync.WaitGroup
 	pusher.Go(func() { q.push(ctx, conn, prefetch) })
 	for {
