@@ -9,3 +9,10 @@ func Waiting(p *Publisher) int {
 
 // DecodeMessages is decodeMessages.
 var DecodeMessages = decodeMessages
+
+// ReadsByHand reports whether DecodeMessages reads a frame without encoding/json.
+func ReadsByHand(data []byte) bool {
+	s := scanner{rest: data}
+	_, ok := s.frame()
+	return ok
+}

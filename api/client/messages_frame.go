@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"encoding/base64"
 	"strconv"
 
 	"leat/api"
@@ -56,6 +57,12 @@ func (s *scanner) message(m *api.StreamMessage) bool {
 		if m.Payload, ok1 = s.value(); !ok1 {
 			return false
 		}
+	} else if text, ok := s.text(`,"payloadBase64":"`); ok {
+		payload, err := base64.StdEncoding.AppendDecode([]byte{}, text)
+		if err != nil {
+			return false
+		}
+		m.PayloadBase64 = &payload
 	}
 	if contentType, ok := s.text(`,"contentType":"`); ok {
 		m.ContentType = knownType(contentType)

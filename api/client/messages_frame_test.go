@@ -19,12 +19,18 @@ func TestDecodeMessages(t *testing.T) {
 	var messages []*eventstore.StreamMessage
 	for i, payload := range []string{
 		`1`, `-1.5e7`, `"text"`, `"a \"quoted\\\" one\\"`, `{}`, `[]`, `{"a":[1,{"b":"]}\\"}],"c":null}`, `true`, "not JSON", "", `{"ü":"\u00e9"}`, ` 1 `,
+		"\x00\xff binary", strings.Repeat("\xfe", 1000),
 	} {
 		messages = append(messages, &eventstore.StreamMessage{
 			Offset: eventstore.Offset(i), MessageID: 7, OriginMessageID: 5, RoutingKey: []string{"", "eu.fr", `a"b`, "ü"}[i%4],
 			Payload: []byte(payload), ContentType: []string{api.ContentJSON, "text/plain"}[i/9%2],
 			Headers: []byte([]string{``, `{"a":"b, c"}`}[i%2]), PublishedAt: time.Now(),
 		})
+	}
+	for n, m := range messages {
+		one := api.AppendMessagesFrame(nil, messages[n:n+1], 20)
+		requireSame(t, one)
+		require.Equal(t, m.RoutingKey != `a"b`, client.ReadsByHand(one), "%s", one)
 	}
 	for n := range len(messages) + 1 {
 		requireSame(t, api.AppendMessagesFrame(nil, messages[:n], eventstore.Offset(n)))
@@ -34,6 +40,8 @@ func TestDecodeMessages(t *testing.T) {
 		requireSame(t, []byte(frame[:n]))
 	}
 	requireSame(t, []byte(strings.ReplaceAll(frame, `,"`, `, "`)))
+	requireSame(t, []byte(strings.ReplaceAll(frame, `AP8g`, `A*8g`)))
+	requireSame(t, []byte(strings.ReplaceAll(frame, `AP8g`, `AP8\u0067`)))
 	requireSame(t, []byte(`{"next":3,"later":true,"type":"messages","messages":[]}`))
 }
 
