@@ -1,10 +1,8 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,61 +17,16 @@ import (
 
 	"leat/api"
 	"leat/api/client"
-	httpapi "leat/api/http"
 	"leat/commands"
 	"leat/eventstore"
 	"leat/migrations/dbtest"
 	"leat/projections"
-	"leat/queries"
 	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
 }
-
-// setup runs a broker with the HTTP API, and a client of it.
-func setup(t *testing.T) *client.Client {
-	t.Helper()
-	pool := dbtest.New(t)
-	logger := slog.New(slog.DiscardHandler)
-	broker := commands.New(commands.Config{Pool: pool, Logger: logger})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- broker.Run(ctx) }()
-	server := httptest.NewServer(httpapi.New(httpapi.Config{
-		Commands: broker, Queries: queries.New(pool), Points: replication.NewPoints(replication.PointsConfig{Pool: pool}),
-		Projections: views{projections.New(pool, logger)},
-		Readiness:   unready{}, Logger: logger,
-	}))
-	c := connect(t, server.URL)
-	t.Cleanup(func() {
-		c.Close()
-		server.Close()
-		cancel()
-		require.NoError(t, <-done)
-	})
-	return c
-}
-
-func connect(t *testing.T, address string) *client.Client {
-	t.Helper()
-	c, err := client.New(address, client.Options{Client: "tester"})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
-type views struct{ *projections.Views }
-
-func (v views) Verify(ctx context.Context, fromCheckpoint bool, limit int) ([]api.Difference, error) {
-	found, err := v.Views.Verify(ctx, fromCheckpoint, limit)
-	return make([]api.Difference, len(found)), err
-}
-
-type unready struct{}
-
-func (unready) Ready(context.Context) []api.Check { return []api.Check{{Name: "always red"}} }
 
 func TestEverything(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,8 @@
 //		…
 //	}
 //
+// The examples are tests, on a real broker.
+//
 // # Guarantees
 //
 //   - Each method is one request, and returns the wire types of package api.
