@@ -187,16 +187,7 @@ begin
     end if;
 
     if statuses is not null then
-        -- One refused message refuses its request, and undoes its dedup entries.
-        refused := array(select distinct u.r from unnest(requests, statuses) u (r, s) where u.s > 1);
-        select array_agg(case when u.s <= 1 and u.r = any (refused) then 5 else u.s end order by u.n)
-        into statuses
-        from unnest(requests, statuses) with ordinality u (r, s, n);
-        if dedup_ids is not null and refused <> '{}' then
-            delete from leat.dedup d
-            using unnest(channels, dedup_ids, ids, statuses) u (c, k, id, s)
-            where d.channel_id = u.c and d.dedup_id = u.k and d.message_id = u.id and u.s = 5;
-        end if;
+        statuses := leat.refuse_requests(requests, channels, ids, dedup_ids, statuses);
         if not exists (select from unnest(statuses) u (s) where u.s <> 0) then
             statuses := null;
         end if;
@@ -370,5 +361,52 @@ begin
     into ids, statuses
     from unnest(channels, dedup_ids, ids, digests, statuses) with ordinality u (c, k, id, digest, s, n)
     left join leat.dedup d on d.channel_id = u.c and d.dedup_id = u.k;
+end
+$$;
+
+-- One refused message refuses its request, and undoes what that has entered of dedup
+-- ids, but not what others have, whose messages are stored. A duplicate of a message
+-- that is refused here is none: it is busy, and comes again.
+create function leat.refuse_requests(
+    requests  integer[],
+    channels  integer[],
+    ids       bigint[],
+    dedup_ids text[],
+    statuses  smallint[]
+) returns smallint[]
+language plpgsql as $$ -- runs under its callers' settings
+declare
+    refused  integer[] := array(select distinct u.r from unnest(requests, statuses) u (r, s) where u.s > 1);
+    orphaned integer[]; -- requests
+    undone   bigint[] := '{}'; -- messages
+begin
+    if refused = '{}' then
+        return statuses;
+    end if;
+    while dedup_ids is not null loop
+        undone := array(
+            select u.id
+            from unnest(requests, ids, dedup_ids, statuses) u (r, id, k, s)
+            where u.s = 0 and u.k is not null and u.r = any (refused));
+        orphaned := array(
+            select distinct u.r
+            from unnest(requests, ids, statuses) u (r, id, s)
+            where u.s = 1 and u.id = any (undone) and u.r <> all (refused));
+        statuses := array(
+            select case when u.s = 1 and u.r = any (orphaned) and u.id = any (undone) then 3 else u.s end
+            from unnest(requests, ids, statuses) with ordinality u (r, id, s, n)
+            order by u.n);
+        refused := refused || orphaned;
+        exit when orphaned = '{}';
+    end loop;
+    if undone <> '{}' then
+        delete from leat.dedup d
+        using unnest(channels, dedup_ids, ids) u (c, k, id)
+        where d.channel_id = u.c and d.dedup_id = u.k and d.message_id = u.id and u.id = any (undone);
+    end if;
+    return array(
+        select case when u.s <= 1 and u.r = any (refused) then 5 else u.s end
+        from unnest(requests, statuses) with ordinality u (r, s, n)
+        order by u.n);
 end
 $$;

@@ -286,6 +286,61 @@ func TestPublishWaitsForHeldDedup(t *testing.T) {
 	require.True(t, second.Messages[0].Duplicate)
 }
 
+// FS8: a publish that is repeated while one of its keys is held is refused as busy. It
+// must not make the broker forget the messages that it repeats.
+func TestFS8DedupOutlivesBusyRepeat(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("f", commands.FIFO, commands.PolicyPatch{})
+	impatient := serve(t, b.pool, commands.Config{Limits: commands.Limits{PublishWait: 50 * time.Millisecond}})
+	req := commands.PublishRequest{Channel: "f", Messages: []commands.Message{
+		{RoutingKey: "free", Payload: []byte("1"), DedupID: "1"}, {RoutingKey: "k", Payload: []byte("2"), DedupID: "2"},
+	}}
+	first, err := b.Publish(ctx, req)
+	require.NoError(t, err)
+
+	tx, err := b.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = b.PublishTx(ctx, tx, commands.PublishRequest{Channel: "f", Messages: []commands.Message{{RoutingKey: "k"}}})
+	require.NoError(t, err)
+	_, err = impatient.Publish(ctx, req)
+	require.Equal(t, eventstore.Busy, refusal(t, err).Code)
+	require.NoError(t, tx.Rollback(ctx))
+
+	again, err := b.Publish(ctx, req)
+	require.NoError(t, err)
+	for i, m := range again.Messages {
+		require.True(t, m.Duplicate)
+		require.Equal(t, first.Messages[i].MessageID, m.MessageID)
+	}
+	require.Equal(t, "ready:2", b.states("f"))
+}
+
+// FS8: who shares a transaction with a request that is refused is no duplicate of what
+// that did not store.
+func TestFS8NoDuplicateOfRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("f", commands.FIFO, commands.PolicyPatch{})
+	publish := func(requests []int, priorities []int16, dedup ...string) (statuses []int16) {
+		n := len(requests)
+		err := b.pool.QueryRow(ctx, `
+			select p.statuses
+			from leat.publish_many($1, array_fill((select c.id from leat.channels c where c.name = 'f'), array[$2::integer]),
+				array_fill(''::text, array[$2]), array_fill('x'::bytea, array[$2]), null, null, $3, null, null, null, null, $4, null, false) p`,
+			requests, n, priorities, dedup).Scan(&statuses)
+		require.NoError(t, err)
+		return statuses
+	}
+	// The first is refused for its priority, the second was a duplicate of the first,
+	// and the third one of the second.
+	require.Equal(t, []int16{5, 6, 3, 5, 3, 0},
+		publish([]int{1, 1, 2, 2, 3, 4}, []int16{0, 1, 0, 0, 0, 0}, "a", "b", "a", "c", "c", "d"))
+	require.Equal(t, "ready:1", b.states("f"))
+	require.Nil(t, publish([]int{1, 1, 2}, []int16{0, 0, 0}, "a", "b", "c"), "all are stored")
+	require.Equal(t, []int16{1, 1, 1, 1}, publish([]int{1, 1, 2, 3}, []int16{0, 0, 0, 0}, "a", "b", "c", "d"))
+}
+
 // G9: when the wait is over, the answer is busy.
 func TestPublishGivesUpOnHeldKey(t *testing.T) {
 	t.Parallel()
