@@ -26,7 +26,9 @@
 //   - A subscription delivers every message in order, over connections that break
 //     in any way, and each once while the process lives
 //     (TestF33SubscribeReconnects). Only what was handled without a gap is
-//     committed (TestF33CommitsContiguousPrefix); a gap would be an error.
+//     committed (TestF33CommitsContiguousPrefix); a gap would be an error. The same
+//     holds for each routing key of a group, whose members come and go
+//     (TestG7GroupOfClients).
 //
 //   - What cannot go on says why, and where it can (TestSubscribeEnds).
 //

@@ -16,3 +16,6 @@ func ReadsByHand(data []byte) bool {
 	_, ok := s.frame()
 	return ok
 }
+
+// PartitionOf is partitionOf.
+var PartitionOf = partitionOf

@@ -180,12 +180,12 @@ func (p *pen) done(offset eventstore.Offset, err error) {
 // come each time.
 func (p *pen) refused(offset eventstore.Offset, problem *api.Problem) error {
 	switch problem.Code {
-	case eventstore.CommitBehind, eventstore.PointTaken:
-		// It is further on already, or in the hands of another member.
-		p.done(offset, nil)
+	case eventstore.CommitBehind:
+		p.done(offset, nil) // it is further on already
 		return nil
 	case eventstore.DatabaseUnavailable, eventstore.Busy, eventstore.ViewsRebuilding, eventstore.ShuttingDown, eventstore.Internal,
-		eventstore.PointMoved: // the connection ends next
+		eventstore.PointMoved, // the connection ends next
+		eventstore.PointTaken: // a partition is another member's: without it the rest can be committed soon
 		p.done(offset, problem)
 		return nil
 	default:

@@ -62,6 +62,7 @@ type entry struct {
 	session int
 	done    bool
 	mark    bool // no message
+	dropped bool // it was one
 }
 
 // progress is how far the handlers are, in the order of delivery.
@@ -125,16 +126,21 @@ func (s *subscription) begin(frame *api.SubscribedFrame) error {
 	return nil
 }
 
-// forget drops what waits and matches. The mu is held.
+// forget drops what waits and matches. It takes room in the server's window until
+// it is acked with what came before. The mu is held.
 func (s *subscription) forget(match func(*entry) bool) {
-	if s.lanes == nil {
+	drop := func(e *entry) { *e = entry{next: e.next, session: e.session, mark: true, dropped: true, done: true} }
+	if s.lanes != nil {
+		for _, number := range s.lanes.drop(func(number int) bool { return match(&s.entries[number-s.first]) }) {
+			drop(&s.entries[number-s.first])
+		}
+	} else {
 		waiting := s.entries[s.taken-s.first:]
-		left := slices.DeleteFunc(waiting, func(e entry) bool { return !e.mark && match(&e) })
-		s.entries = s.entries[:len(s.entries)-len(waiting)+len(left)]
-		return
-	}
-	for _, number := range s.lanes.drop(func(number int) bool { return match(&s.entries[number-s.first]) }) {
-		s.entries[number-s.first] = entry{mark: true, done: true, session: -1}
+		for i := range waiting {
+			if !waiting[i].mark && match(&waiting[i]) {
+				drop(&waiting[i])
+			}
+		}
 	}
 	s.advance()
 }
@@ -186,7 +192,7 @@ func (s *subscription) advance() {
 		if e.session >= s.since {
 			s.done.next, s.done.session = e.next, e.session
 			s.done.number++
-			if !e.mark {
+			if !e.mark || e.dropped {
 				s.done.messages++
 			}
 		}
