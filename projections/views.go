@@ -83,6 +83,9 @@ select leat.restore_streams()`
 select leat.lose_views()`
 	rebuildSQL = `-- projections.rebuild
 select leat.rebuild_views()`
+	heldSQL = `-- projections.held
+select coalesce(sum(cardinality(r.ids)), 0)
+from leat.queue_runs r`
 )
 
 // Rebuild gives up the live views and makes them anew from the log; it returns
@@ -137,7 +140,9 @@ func (v *Views) lose(ctx context.Context) error {
 	})
 }
 
-// restore fills views that are lost. One broker does it, the others find it done.
+// restore fills views that are lost, and answers how many messages they hold. One
+// broker does it; the others, and a rebuild whose views a keeper has filled meanwhile,
+// find it done.
 func (v *Views) restore(ctx context.Context) (int64, error) {
 	var messages int64
 	err := pgx.BeginFunc(ctx, v.pool, func(tx pgx.Tx) error {
@@ -145,10 +150,14 @@ func (v *Views) restore(ctx context.Context) (int64, error) {
 			return err
 		}
 		var alive bool
-		if err := tx.QueryRow(ctx, aliveSQL).Scan(&alive); err != nil || alive {
+		if err := tx.QueryRow(ctx, aliveSQL).Scan(&alive); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, rebuildSQL).Scan(&messages)
+		sql := rebuildSQL
+		if alive {
+			sql = heldSQL
+		}
+		return tx.QueryRow(ctx, sql).Scan(&messages)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("rebuild queue views: %w", err)

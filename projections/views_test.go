@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,37 @@ func TestG1RebuildEqualsLive(t *testing.T) {
 	require.NoError(t, err)
 	require.Positive(t, messages)
 	require.Empty(t, differences(t, views, false), "rebuilt")
+}
+
+// A keeper may fill the views that a rebuild by hand has given up: it answers what
+// they hold all the same.
+func TestRebuildMeetsKeeper(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	pool := dbtest.New(t)
+	views := projections.New(pool, slog.New(slog.DiscardHandler))
+	exec(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	exec(t, pool, `select leat.publish('s', 'x') from generate_series(1, 2)`)
+	keeper, err := pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = keeper.Rollback(ctx) }()
+	_, err = keeper.Exec(ctx, `select pg_advisory_xact_lock(1279607044, 2)`) // it is about to look
+	require.NoError(t, err)
+	answers, errs := make(chan int64, 1), make(chan error, 1)
+	go func() {
+		messages, err := views.Rebuild(ctx)
+		answers <- messages
+		errs <- err
+	}()
+	require.Eventually(t, func() bool {
+		alive, err := views.Alive(ctx)
+		return err == nil && !alive
+	}, 30*time.Second, time.Millisecond)
+	_, err = keeper.Exec(ctx, `select leat.rebuild_views()`)
+	require.NoError(t, err)
+	require.NoError(t, keeper.Commit(ctx))
+	require.NoError(t, <-errs)
+	require.EqualValues(t, 2, <-answers)
 }
 
 func TestVerifyFindsADifference(t *testing.T) {
