@@ -136,6 +136,12 @@
 // (TestF28DatabaseAway). What ends one is told by its code: channel_not_found,
 // epoch_changed and offset_gone with where reading can go on, shutting_down.
 //
+// A standby that is promoted may lack commits that the tail has told of already. When
+// the table stays below them for 10 s, and no publish is on its way that explains it,
+// the subscriptions of the stream end with offset_ahead, which says where the stream
+// ends now (TestF28LostCommits, TestNothingLostYet). Where others have written as much
+// again within these seconds, nobody notices.
+//
 // A wake-up is a hint. The listener proves its connection by a notification to
 // itself (TestListenerProves), and connects again when that stays out. After that, as
 // after a new slot, everything is woken, because nobody can know what was missed;
@@ -145,7 +151,7 @@
 //
 // tail.go, session.go, slot.go, publication.go; decoder.go, pgoutput.go, wal2json.go;
 // state.go, wanted.go, fallback.go; waker.go, listener.go, registry.go, announcer.go;
-// sink.go, hub.go, ring.go, fill.go, reader.go, subscription.go, next.go, fetch.go,
+// sink.go, hub.go, ring.go, fill.go, lost.go, reader.go, subscription.go, next.go, fetch.go,
 // share.go, progress.go; start.sql, points.sql, points.go, commits.go, members.sql,
 // membership.go, group.go.
 package replication

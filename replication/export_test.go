@@ -10,7 +10,7 @@ import (
 
 // Statements are all the statements of the package.
 func Statements() []string {
-	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, findStartSQL, locateSQL, pageSQL, streamStatesSQL)
+	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, findStartSQL, locateSQL, pageSQL, publishingSQL, streamStatesSQL)
 }
 
 // For looking at their plans.

@@ -97,8 +97,14 @@ func (h *Hub) look(ctx context.Context, channels []int32) error {
 		h.mu.Lock()
 		r := h.rings[s.channel]
 		h.mu.Unlock()
-		if r != nil {
-			h.tell(r, s, generation, live)
+		if r == nil {
+			continue
+		}
+		h.tell(r, s, generation, live)
+		if r.doubts(s.end, time.Now(), h.config.LostAfter) {
+			if err := h.settle(asking, r, s); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,9 @@ type HubConfig struct {
 	PagesBytes int
 	// Readers is how many subscriptions read the table at a time. Default: 4.
 	Readers int
+	// LostAfter is how long the table may lack what the tail told of before it counts
+	// as lost. Default: 10 s.
+	LostAfter time.Duration
 }
 
 func (c HubConfig) withDefaults() HubConfig {
@@ -41,6 +45,7 @@ func (c HubConfig) withDefaults() HubConfig {
 	c.RingsBytes = cmp.Or(c.RingsBytes, 64<<20)
 	c.PagesBytes = cmp.Or(c.PagesBytes, 64<<20)
 	c.Readers = cmp.Or(c.Readers, 4)
+	c.LostAfter = cmp.Or(c.LostAfter, 10*time.Second)
 	return c
 }
 
@@ -300,7 +305,9 @@ func (h *Hub) detach(r *ring) {
 	if r.subscribers > 0 {
 		return
 	}
-	delete(h.rings, r.channel)
+	if h.rings[r.channel] == r { // not forgotten, for another
+		delete(h.rings, r.channel)
+	}
 	r.apply(func() {
 		if r.anchored && r.err == nil {
 			h.ends[r.channel] = r.end

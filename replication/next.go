@@ -70,13 +70,13 @@ func (s *Subscription) step() (batch eventstore.StreamBatch, w awaited, err erro
 	}
 	room := s.room()
 	if room == 0 || s.idle() {
-		s.err = s.ring.over()
+		s.err = s.endedBy(s.ring.over())
 		return batch, w, s.err
 	}
 	messages, w, err := s.more(room)
 	if err != nil {
-		s.err = err
-		return batch, w, err
+		s.err = s.endedBy(err)
+		return batch, w, s.err
 	}
 	if len(messages) == 0 {
 		return batch, w, nil

@@ -31,6 +31,7 @@ type ring struct {
 	wake     chan struct{}     // closed when there is more; nil while nobody waits
 	used     int64             // the hub's count of flushes when something came last
 	late     bool              // it ended below the stream when the table was asked last
+	doubt    doubt
 
 	// Of the tail's goroutine: what came since the last flush.
 	staged []*eventstore.StreamMessage
