@@ -10,12 +10,13 @@ import (
 
 // Statements are all the statements of the package.
 func Statements() []string {
-	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, findStartSQL, locateSQL, pageSQL, publishingSQL, streamStatesSQL)
+	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, denseSQL, findStartSQL, locateSQL, pageSQL, publishingSQL, streamStatesSQL)
 }
 
 // For looking at their plans.
 const (
 	ContentSQL = contentSQL
+	DenseSQL   = denseSQL
 	LocateSQL  = locateSQL
 	PageSQL    = pageSQL
 )

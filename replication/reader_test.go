@@ -100,13 +100,21 @@ func checkMessage(t *testing.T, m *eventstore.StreamMessage, n eventstore.Offset
 func TestReaderPlans(t *testing.T) {
 	t.Parallel()
 	s := partitioned(t)
-	var position int64
+	var (
+		position int64
+		dense    int
+	)
 	require.NoError(t, s.pool.QueryRow(ctx, `select position from leat.events where channel_id = $1 and stream_offset = 2000`, s.channel).Scan(&position))
 	pages := s.scans(replication.PageSQL, fmt.Sprintf("%d, 2000, 2020, %d, %d, 4000000", s.channel, position-100, position+600))
 	for _, node := range pages {
 		require.Contains(t, node.Index, "channel_id_stream_offset", "%+v", node)
 	}
 	require.LessOrEqual(t, len(pages), 4)
+	for _, node := range s.scans(replication.DenseSQL, fmt.Sprintf("array[%d, %d], array[null, null], 1000, %[1]d, %[2]d", position, position+2)) {
+		require.Contains(t, node.Index, "_pkey", "%+v", node)
+		dense++
+	}
+	require.LessOrEqual(t, dense, 2, "partitions")
 	for _, node := range s.scans(replication.LocateSQL, fmt.Sprintf("%d, 2000", s.channel)) {
 		require.Contains(t, node.Index, "channel_id_stream_offset", "%+v", node)
 	}
