@@ -151,7 +151,7 @@
 //
 // tail.go, session.go, slot.go, publication.go; decoder.go, pgoutput.go, wal2json.go;
 // state.go, wanted.go, fallback.go; waker.go, listener.go, registry.go, announcer.go;
-// sink.go, hub.go, ring.go, fill.go, lost.go, reader.go, subscription.go, next.go, fetch.go,
+// sink.go, hub.go, ring.go, fill.go, lost.go, reader.go, content.go, subscription.go, next.go, fetch.go,
 // share.go, progress.go; start.sql, points.sql, points.go, commits.go, members.sql,
 // membership.go, group.go.
 package replication
