@@ -17,7 +17,7 @@ var subscribeDoc = operation{
 	id: "subscribe", summary: "Read a stream as it grows: WebSocket, Server-Sent Events, or NDJSON", socket: true,
 	about: subscribeAbout,
 	query: []parameter{
-		query[string]("from", "earliest, latest (the default: what is published from now on), an offset, or a time (RFC 3339): the first message published then or later"),
+		query[string]("from", "earliest, latest (the default: what is published from now on), an offset, or a time (RFC 3339): the first message published then or later; one to come is as latest"),
 		query[int64]("epoch", "of the stream that the offset is of: if it is another one by now, the answer is epoch_changed"),
 		query[string]("point", "the replication point to resume from, which beats from; it is made, at from, if there is none"),
 		query[int]("partitions", "2 to 64 make the point that of a group, whose members share the stream by routing key; default what the point has, and 1 for a new one"),
