@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -108,11 +109,29 @@ func (p *pgoutput) relation(in *reader) error {
 	if in.short {
 		return errShort
 	}
+	if name := missingColumn(found); name != "" {
+		return fmt.Errorf("publication %s has no column %s any more", Publication, name)
+	}
 	if p.relations == nil || len(p.relations) >= maxRelations {
 		p.relations = map[uint32][]column{}
 	}
 	p.relations[id] = found
 	return nil
+}
+
+// missingColumn is one that somebody took out of the publication, or "". The next
+// session makes the publication again; rows without it would look like none of a
+// stream.
+func missingColumn(found []column) string {
+	if found == nil {
+		return ""
+	}
+	for name, col := range columnNames {
+		if !slices.Contains(found, col) {
+			return name
+		}
+	}
+	return ""
 }
 
 func (p *pgoutput) insert(in *reader, to receiver) error {
