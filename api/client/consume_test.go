@@ -79,6 +79,10 @@ func TestConsumeOutcomes(t *testing.T) {
 			func() error { return client.WithClass("net", client.DeadLetter(boom)) },
 			api.NackFrame{Action: "deadLetter", Reason: "boom", ErrorClass: "net"},
 		},
+		"class inside": {
+			func() error { return client.DeadLetter(client.WithClass("net", boom)) },
+			api.NackFrame{Action: "deadLetter", Reason: "boom", ErrorClass: "net"},
+		},
 		"long": {func() error { return errors.New(strings.Repeat("é", 1000) + "\xff") }, api.NackFrame{Action: "retry", Reason: strings.Repeat("é", 512)}},
 	} {
 		t.Run(name, func(t *testing.T) {

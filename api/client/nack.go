@@ -42,22 +42,40 @@ func (e *NackError) action() string {
 }
 
 // RetryAfter makes the message come again after a time of its own.
-func RetryAfter(delay time.Duration, err error) error { return &NackError{Delay: &delay, Err: err} }
+func RetryAfter(delay time.Duration, err error) error {
+	nack := nackError(err)
+	nack.Action, nack.Delay = "retry", &delay
+	return nack
+}
 
 // DeadLetter sends the message to the dead letters at once.
-func DeadLetter(err error) error { return &NackError{Action: "deadLetter", Err: err} }
+func DeadLetter(err error) error {
+	nack := nackError(err)
+	nack.Action, nack.Delay = "deadLetter", nil
+	return nack
+}
 
 // Discard removes the message.
-func Discard(err error) error { return &NackError{Action: "discard", Err: err} }
+func Discard(err error) error {
+	nack := nackError(err)
+	nack.Action, nack.Delay = "discard", nil
+	return nack
+}
 
 // WithClass adds an error class, for the queue's nonRetryable list.
 func WithClass(class string, err error) error {
-	nack := NackError{Err: err}
-	if inner, ok := errors.AsType[*NackError](err); ok {
-		nack = *inner
-	}
+	nack := nackError(err)
 	nack.Class = class
-	return &nack
+	return nack
+}
+
+// nackError keeps what an error says already, in whatever order it is wrapped.
+func nackError(err error) *NackError {
+	if inner, ok := errors.AsType[*NackError](err); ok {
+		nack := *inner
+		return &nack
+	}
+	return &NackError{Err: err}
 }
 
 // maxReason is how much of a reason the log takes.
