@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -22,14 +21,11 @@ const (
 	flushWithin = 10 * time.Second
 	flushAgain  = 20 * time.Millisecond // after a failure; doubles up to
 	flushRarely = time.Second
-	busyAgain   = 5 * time.Millisecond // where somebody else holds a position; doubles up to
-	busyRarely  = 200 * time.Millisecond
 )
 
 // committer merges commits of points: while a flush is on its way, others gather,
 // and share the next one. So a point has at most one event per flush, and the
-// database at most one transaction of ours at a time. A commit whose position is held
-// by a transaction of others comes again later, and keeps nobody else.
+// database at most one transaction of ours at a time.
 type committer struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
@@ -49,12 +45,11 @@ type commit struct {
 	member     string // "": an operator
 	joined     time.Time
 	generation eventstore.Position
-	lasts      map[int]eventstore.Offset // by partition, the last that was processed; what has no answer yet
+	lasts      map[int]eventstore.Offset // by partition, the last that was processed
 
-	done  chan struct{}
-	err   error
-	pause time.Duration // before it comes again
-	left  chan struct{} // closed when the caller does not wait any more
+	done chan struct{}
+	err  error
+	left chan struct{} // closed when the caller does not wait any more
 }
 
 // submit answers after the flush that held the commit. A flush that fails because
@@ -62,25 +57,19 @@ type commit struct {
 // first, the commit may have been made, or not.
 func (c *committer) submit(ctx context.Context, mine *commit) error {
 	mine.done, mine.left = make(chan struct{}), make(chan struct{})
-	mine.lasts = maps.Clone(mine.lasts)
-	c.enqueue(mine)
+	c.mu.Lock()
+	c.queue = append(c.queue, mine)
+	if !c.flying {
+		c.flying = true
+		go c.fly()
+	}
+	c.mu.Unlock()
 	select {
 	case <-mine.done:
 		return mine.err
 	case <-ctx.Done():
 		close(mine.left)
 		return ctx.Err()
-	}
-}
-
-// enqueue has commits flushed soon.
-func (c *committer) enqueue(commits ...*commit) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.queue = append(c.queue, commits...)
-	if !c.flying {
-		c.flying = true
-		go c.fly()
 	}
 }
 
@@ -184,7 +173,7 @@ from leat.commit_points($1, $2, $3, $4, $5, $6, $7, $8, $9) c`
 // verdict is what became of one row of a flush.
 type verdict struct {
 	Item   int
-	Code   eventstore.Code // "": it counts; busy: not judged yet
+	Code   eventstore.Code // "": it counts
 	Epoch  eventstore.Position
 	Resume eventstore.Offset
 }
@@ -205,35 +194,14 @@ func (c *committer) flush(batch []*commit) error {
 		return err
 	}
 	for _, v := range verdicts {
-		one := rows.of[v.Item-1]
-		if v.Code == eventstore.Busy {
-			continue
-		}
-		delete(one.lasts, int(rows.partitions[v.Item-1]))
-		if v.Code != "" && one.err == nil {
+		if one := rows.of[v.Item-1]; v.Code != "" && one.err == nil {
 			one.err = one.refusal(v)
 		}
 	}
-	c.answer(batch)
-	return nil
-}
-
-// answer answers those whose rows all have a verdict; the others come again.
-func (c *committer) answer(batch []*commit) {
-	var busy []*commit
-	pause := busyRarely
 	for _, one := range batch {
-		if len(one.lasts) == 0 {
-			close(one.done)
-			continue
-		}
-		busy = append(busy, one)
-		one.pause = min(max(2*one.pause, busyAgain), busyRarely)
-		pause = min(pause, one.pause)
+		close(one.done)
 	}
-	if len(busy) > 0 {
-		time.AfterFunc(pause, func() { c.enqueue(busy...) })
-	}
+	return nil
 }
 
 // commitRows are the columns of leat.commit_points, in types that need no look at

@@ -107,8 +107,7 @@
 //	  - A commit is durable when it is answered, never moves a point back, and is tried
 //	    again while the database fails (TestCommitIsMonotonic, TestFS10…), and until
 //	    snapshots show what the tail told of (TestCommitBeforeSnapshotsShow). Deliveries
-//	    move nothing (TestF33…). A transaction that holds a position makes only those
-//	    wait whose commits need it (TestG9Held…).
+//	    move nothing (TestF33…).
 //	  - Of what was committed nothing is given out again: whoever takes a point or a
 //	    partition over locks its position and reads it behind the last commit, and
 //	    commits of the former holder are refused (TestTakeoverRace,

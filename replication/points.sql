@@ -75,8 +75,6 @@ $$;
 -- one partition or in all (-1); the code of its answer is '' where it counts, be it
 -- for nothing new. A member's commit counts unless somebody else holds the
 -- partition; a commit without a member is that of an operator, and always counts.
--- Nobody waits for a position that a transaction of others holds: what needs it is
--- answered with busy and changes nothing.
 create function leat.commit_points(
     channels    integer[],
     points      text[],
@@ -90,20 +88,12 @@ create function leat.commit_points(
 ) returns table (item integer, code text, epoch bigint, resume bigint)
 language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
-    held_channels   integer[];
-    held_points     text[];
-    held_partitions smallint[];
-    now_            timestamptz;
+    now_ timestamptz;
 begin
-    select array_agg(h.channel_id), array_agg(h.name), array_agg(h.partition)
-    into held_channels, held_points, held_partitions
-    from (
-        select p.channel_id, p.name, p.partition
-        from (select distinct c.* from unnest(channels, points, partitions) c (channel, point, partition)) c
-        join leat.point_positions p on p.channel_id = c.channel and p.name = c.point and c.partition in (p.partition, -1)
-        order by p.channel_id, p.name, p.partition
-        for no key update of p skip locked
-    ) h;
+    perform from (select distinct c.* from unnest(channels, points, partitions) c (channel, point, partition)) c
+    join leat.point_positions p on p.channel_id = c.channel and p.name = c.point and c.partition in (p.partition, -1)
+    order by p.channel_id, p.name, p.partition
+    for no key update of p;
     perform leat.fence();
     now_ := clock_timestamp();
     return query
@@ -115,16 +105,12 @@ begin
         select c.id, c.epoch, leat.stream_end(c.id) as end_offset
         from (select distinct a.channel from asked a) a
         join leat.channels c on c.id = a.channel and c.deleted_at is null
-    ), held as materialized (
-        select distinct h.channel, h.point, h.partition
-        from unnest(held_channels, held_points, held_partitions) h (channel, point, partition)
     ), judged as materialized (
         select a.n, a.channel, a.point, t.partitions, p.partition, a.last, a.actor, p.next_offset, s.epoch, s.end_offset,
                case
                    when s.id is null then 'channel_not_found'
                    when p.partition is null then 'point_not_found'
                    when a.epoch <> s.epoch then 'epoch_changed'
-                   when bool_or(e.partition is null) over (partition by a.n) then 'busy'
                    when a.generation <> t.generation then 'point_moved'
                    when a.member is not null and (h.member, h.joined) <> (a.member, a.joined) then 'point_taken'
                    when a.last >= s.end_offset then 'offset_ahead'
@@ -135,7 +121,6 @@ begin
         left join streams s on s.id = a.channel
         left join leat.points t on t.channel_id = a.channel and t.name = a.point
         left join leat.point_positions p on p.channel_id = a.channel and p.name = a.point and a.partition in (p.partition, -1)
-        left join held e on e.channel = p.channel_id and e.point = p.name and e.partition = p.partition
         left join leat.point_holders h on h.channel_id = p.channel_id and h.name = p.name and h.partition = p.partition
     ), moved as materialized (
         select j.channel, j.point, j.partitions, j.partition, max(j.last) as last, (array_agg(j.actor order by j.last desc))[1] as actor
