@@ -179,6 +179,23 @@ func (p *progress) after(done uint64) firsts {
 	return left
 }
 
+// any reports whether one of so many deliveries is of such a partition; those that are
+// forgotten one by one are not asked.
+func (p *progress) any(done uint64, such func(partition int) bool) bool {
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		if b.begin >= done {
+			return false
+		}
+		for _, d := range b.deliveries[:min(uint64(len(b.deliveries)), done-b.begin)] {
+			if such(int(d.partition)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // drop forgets deliveries that are committed.
 func (p *progress) drop(done uint64) {
 	p.ack(done)

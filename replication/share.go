@@ -129,12 +129,13 @@ func (s *Subscription) Ack(offset eventstore.Offset) error {
 
 // Commit is Ack, and moves the replication point durably. In a group it moves the
 // partitions that the subscriber has; those of which nothing is under way go with
-// the others.
+// the others. If it covers messages of partitions that went to others meanwhile it
+// answers point_taken, once, and the rest counts: those messages come again.
 func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPosition) error {
 	if s.member == nil {
 		return eventstore.NewError(eventstore.PointNotFound, "The subscription has no replication point to commit to.")
 	}
-	done, lasts := s.lasts(last.Offset)
+	done, lasts, lost := s.lasts(last.Offset)
 	if err := s.commit(ctx, last.Epoch, lasts); err != nil {
 		if s.grouped() && errors.Is(err, &eventstore.Error{Code: eventstore.CommitBehind}) {
 			err = pointTaken(s.member.point) // others had a partition meanwhile, and were faster
@@ -153,6 +154,9 @@ func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPositio
 	}
 	s.mu.Unlock()
 	signal(s.acked)
+	if lost {
+		return pointTaken(s.member.point)
+	}
 	return nil
 }
 
@@ -183,10 +187,11 @@ func greatest(lasts map[int]eventstore.Offset) eventstore.Offset {
 }
 
 // lasts are the last offsets of the partitions that are processed when everything up
-// to and with the message of an offset is, and how many deliveries that is.
-func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[int]eventstore.Offset) {
+// to and with the message of an offset is, and how many deliveries that is. lost says
+// that some of them are of partitions that were in other hands meanwhile.
+func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[int]eventstore.Offset, lost bool) {
 	if !s.grouped() {
-		return 0, map[int]eventstore.Offset{0: offset}
+		return 0, map[int]eventstore.Offset{0: offset}, false
 	}
 	grants, _ := s.member.held() // the commit tells why there are none
 	s.mu.Lock()
@@ -206,5 +211,9 @@ func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[i
 			lasts[partition] = next - 1
 		}
 	}
-	return done, lasts
+	lost = s.progress.any(done, func(partition int) bool {
+		sh, held := s.shares[partition]
+		return !held || grants[partition].id != sh.grant
+	})
+	return done, lasts, lost
 }
