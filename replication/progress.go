@@ -196,6 +196,21 @@ func (p *progress) any(done uint64, such func(partition int) bool) bool {
 	return false
 }
 
+// again reports whether an offset fits behind so many deliveries too: the member went
+// back since.
+func (p *progress) again(done uint64, offset eventstore.Offset) bool {
+	return slices.ContainsFunc(p.blocks, func(b block) bool {
+		switch {
+		case b.begin < done || b.begin == b.end:
+			return false
+		case offset == b.last || offset == b.next-1:
+			return true
+		default:
+			return slices.ContainsFunc(b.deliveries, func(d delivery) bool { return d.offset == offset })
+		}
+	})
+}
+
 // drop forgets deliveries that are committed.
 func (p *progress) drop(done uint64) {
 	p.ack(done)

@@ -188,7 +188,8 @@ func greatest(lasts map[int]eventstore.Offset) eventstore.Offset {
 
 // lasts are the last offsets of the partitions that are processed when everything up
 // to and with the message of an offset is, and how many deliveries that is. lost says
-// that some of them are of partitions that were in other hands meanwhile.
+// that some of them are of partitions that were in other hands meanwhile, or that the
+// offset came again since and it is not known which of the two is meant.
 func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[int]eventstore.Offset, lost bool) {
 	if !s.grouped() {
 		return 0, map[int]eventstore.Offset{0: offset}, false
@@ -214,6 +215,6 @@ func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[i
 	lost = s.progress.any(done, func(partition int) bool {
 		sh, held := s.shares[partition]
 		return !held || grants[partition].id != sh.grant
-	})
+	}) || s.progress.again(done, offset)
 	return done, lasts, lost
 }
