@@ -220,7 +220,9 @@ func (h *theatre) check() {
 		if i+1 < len(h.sessions) {
 			end = h.sessions[i+1].size
 		}
-		offsets := h.offsets(text[life.size:end])
+		printed := text[life.size:end]
+		printed = printed[:bytes.LastIndexByte(printed, '\n')+1] // a kill may tear the last line
+		offsets := h.offsets(printed)
 		if len(offsets) == 0 {
 			continue
 		}
