@@ -120,7 +120,9 @@
 // evenly; a change moves as few as possible, at once (leat.share_point). A routing key
 // belongs to partition FNV-1a 64 mod n, for good. While a partition goes over, its
 // former member may still have messages in hand that the new one gets again, because
-// they were not committed: for a moment, a key may be with both.
+// they were not committed: for a moment, a key may be with both. A fault that is known:
+// TestG7GroupSharesStream finds, in about one run of fifteen, a message that comes to a
+// member although another one has committed it. The cause is not found yet.
 //
 // Members live in unlogged tables. A broker renews its own every 3 s; after 10 s
 // without, others take their partitions (TestGroupOfDeadBroker). A broker that slept,

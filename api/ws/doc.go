@@ -14,7 +14,7 @@
 //     once, after the settlements that came before (TestFS3DisconnectReleases,
 //     TestFS3KilledConsumer, TestAcksBeforeTheEnd).
 //   - An idle connection stays open, and a dead one is noticed (TestPings,
-//     TestF35HalfOpen). It costs about 20 KB (TestIdleSubscribersAreCheap).
+//     TestF35HalfOpen). It costs a broker about 30 KB (TestIdleSubscribersAreCheap).
 //
 // # How it works
 //
