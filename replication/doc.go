@@ -12,7 +12,8 @@
 // One goroutine owns the connection. It confirms what it received, at least every 10 s,
 // and never waits for subscribers: history is in the log table. The publication
 // leat_streams sends inserted rows with a stream offset, and the columns that the
-// decoder reads. wal2json, the other decoder, filters less: the server sends it the rows
+// decoder reads; what somebody makes of it is noticed within seconds, and mended
+// (TestF32PublicationAltered). wal2json, the other decoder, filters less: the server sends it the rows
 // of queues too. PostgreSQL sends a transaction when it has committed, from a file if it
 // is large, and row by row: memory stays flat (TestF30LargeTransaction).
 //

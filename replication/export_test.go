@@ -10,7 +10,7 @@ import (
 
 // Statements are all the statements of the package.
 func Statements() []string {
-	return append(pointStatements(), announceSQL, publicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, denseSQL, findStartSQL, locateSQL, pageSQL, publishingSQL, streamStatesSQL)
+	return append(pointStatements(), announceSQL, publicationStateSQL, makePublicationSQL, holdsUpSQL, renewSQL, leaveSQL, contentSQL, denseSQL, findStartSQL, locateSQL, pageSQL, publishingSQL, streamStatesSQL)
 }
 
 // For looking at their plans.

@@ -45,15 +45,16 @@ func (l *Listener) Run(ctx context.Context) error {
 		return fmt.Errorf("parse listener URL: %w", err)
 	}
 	config.RuntimeParams["application_name"] = "leat listener"
-	delay := reconnectMin
+	delay, interrupted := reconnectMin, false
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := l.listen(ctx, config)
+		err := l.listen(ctx, config, interrupted)
 		if time.Since(began) > reconnectMax {
 			delay = reconnectMin
 		}
 		if ctx.Err() == nil {
 			l.Logger.Warn("wake-ups interrupted, connecting again", "error", err, "in", delay)
+			interrupted = true
 		}
 		select {
 		case <-ctx.Done():
@@ -64,12 +65,15 @@ func (l *Listener) Run(ctx context.Context) error {
 	return nil
 }
 
-func (l *Listener) listen(ctx context.Context, config *pgx.ConnConfig) error {
+func (l *Listener) listen(ctx context.Context, config *pgx.ConnConfig, interrupted bool) error {
 	conn, err := connect(ctx, config)
 	if err != nil {
 		return err
 	}
 	defer closeConn(ctx, conn)
+	if interrupted {
+		l.Logger.Info("wake-ups are back")
+	}
 	l.Wake() // it cannot know what it missed
 	for {
 		heard, err := wait(ctx, conn, cmp.Or(l.ProveEvery, proveEvery))

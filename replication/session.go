@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -38,6 +39,8 @@ type session struct {
 	conn    *pgconn.PgConn
 	decoder decoder
 	slot    string
+	// published is the version of the publication; "" where the decoder needs none.
+	published string
 
 	wire      io.Reader    // the connection below the buffer
 	ended     func() error // says why to stop; nil until it streams
@@ -94,7 +97,8 @@ func (s *session) prepare(ctx context.Context) error {
 	if s.tail.cfg.Decoder == PgOutput {
 		publishing, cancel := context.WithTimeout(ctx, connectWithin)
 		defer cancel()
-		if _, err := s.conn.Exec(publishing, publicationSQL).ReadAll(); err != nil {
+		var err error
+		if s.published, err = s.publish(publishing); err != nil {
 			return fmt.Errorf("make publication %s: %w", Publication, err)
 		}
 	}
@@ -112,9 +116,17 @@ func (s *session) prepare(ctx context.Context) error {
 	return nil
 }
 
-// stream passes on what comes until the connection or ctx ends.
+// stream passes on what comes until the connection or ctx ends, or somebody alters
+// the publication.
 func (s *session) stream(ctx context.Context) error {
-	s.ended = ctx.Err
+	ctx, end := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer end(nil)
+	if s.published != "" {
+		watching.Go(func() { s.watchPublication(ctx, end) })
+	}
+	s.ended = func() error { return context.Cause(ctx) }
 	s.heard, s.wanted = time.Now(), time.Now()
 	// A read that waits has to end too.
 	defer context.AfterFunc(ctx, func() { _ = s.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })()
@@ -124,6 +136,9 @@ func (s *session) stream(ctx context.Context) error {
 	frontend := s.conn.Frontend()
 	for {
 		message, err := frontend.Receive()
+		if cause := s.ended(); err != nil && cause != nil {
+			return cause
+		}
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}

@@ -38,6 +38,9 @@ func (t *Tail) live(slot string) {
 	if t.away != nil {
 		t.away.Stop()
 		t.away = nil
+		if t.state.Mode == ModeWAL { // what turn does not tell
+			t.cfg.Logger.Info("the tail of the write-ahead log is back", "slot", slot)
+		}
 	}
 	t.state.Slot, t.state.Reason = slot, ""
 	t.turn(ModeWAL)

@@ -44,6 +44,9 @@ type TailConfig struct {
 	// Silence is after how long without an answer a connection is given up, 30 s by
 	// default.
 	Silence time.Duration
+	// PublicationEvery is how often it looks whether somebody altered the publication,
+	// 2 s by default.
+	PublicationEvery time.Duration
 	// Patience is how long it may be without a slot before the mode changes. Default: 2 s.
 	Patience time.Duration
 	// Linger is how long it reads on when that is not wanted any more. Default: 1 min.
@@ -56,6 +59,7 @@ func (c TailConfig) withDefaults() TailConfig {
 	c.Decoder = orDefault(c.Decoder, PgOutput)
 	c.StatusEvery = orDefault(c.StatusEvery, 10*time.Second)
 	c.Silence = orDefault(c.Silence, 30*time.Second)
+	c.PublicationEvery = orDefault(c.PublicationEvery, 2*time.Second)
 	c.Patience = orDefault(c.Patience, 2*time.Second)
 	c.Linger = orDefault(c.Linger, time.Minute)
 	c.RetryEvery = orDefault(c.RetryEvery, 30*time.Second)
@@ -179,8 +183,8 @@ func (t *Tail) session(ctx context.Context, config *pgconn.Config) (lasting bool
 	case errors.Is(err, errUnwanted):
 		t.rest()
 	default:
-		t.lost(reasonOf(err))
 		t.cfg.Logger.Warn("tail of the write-ahead log interrupted, connecting again", "error", err)
+		t.lost(reasonOf(err))
 	}
 	return false
 }

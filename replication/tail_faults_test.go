@@ -150,27 +150,6 @@ func TestF30LargeTransaction(t *testing.T) {
 	require.Less(t, most, uint64(90<<20), "100 MiB went through")
 }
 
-// F32: a publication from which somebody took columns is made again.
-func TestF32PublicationWithoutColumns(t *testing.T) {
-	t.Parallel()
-	pool, address := dbtest.NewURL(t)
-	hub := startHub(t, replication.HubConfig{Pool: pool})
-	s := newStream(t, pool, "s")
-	tl := startTail(t, pool, address, func(c *replication.TailConfig) { c.Sink, c.Wanted = hub, hub.Reading })
-	r := read(t, s.subscribe(hub, eventstore.SubscribeRequest{Stream: "s"}))
-	require.Eventually(t, func() bool { return tl.State().Slot != "" }, patience, 5*time.Millisecond)
-	first := tl.State().Slot
-	exec(t, pool, `alter publication leat_streams set table leat.events (position, at)`)
-	s.append(1)
-	require.Eventually(t, func() bool { slot := tl.State().Slot; return slot != "" && slot != first }, patience, 5*time.Millisecond)
-	s.append(1)
-	r.until(s.next)
-	var columns []string
-	require.NoError(t, pool.QueryRow(t.Context(),
-		`select attnames::text[] from pg_publication_tables where pubname = 'leat_streams'`).Scan(&columns))
-	require.Contains(t, columns, "stream_offset")
-}
-
 // G7: with a real tail, subscribers get every message exactly once and in order
 // while walsenders are killed and the publication is dropped.
 func TestG7ExactThroughLostSlots(t *testing.T) {
