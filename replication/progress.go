@@ -28,6 +28,7 @@ type progress struct {
 	coarseMax int
 	count     uint64 // of deliveries so far
 	acked     uint64 // of them
+	open      int    // neither acked nor lost
 }
 
 // block is a batch that was delivered.
@@ -37,7 +38,8 @@ type block struct {
 	last       eventstore.Offset // of its messages
 	low, high  eventstore.Offset // of them
 	deliveries []delivery        // nil when they are forgotten
-	firsts     firsts            // then: the first message of each partition
+	firsts     firsts            // then: the first message of each partition,
+	open       map[int]int       // and how many of each are neither acked nor lost
 	coarse     bool
 	vague      bool // coarse, and an offset may be in it twice
 }
@@ -68,6 +70,7 @@ func (p *progress) add(deliveries []delivery, next eventstore.Offset) {
 		b.last, b.low, b.high = d.offset, min(b.low, d.offset), max(b.high, d.offset)
 	}
 	p.count += uint64(len(deliveries))
+	p.open += len(deliveries)
 	p.fine += len(deliveries)
 	b.end = p.count
 	p.blocks = append(p.blocks, b)
@@ -76,15 +79,19 @@ func (p *progress) add(deliveries []delivery, next eventstore.Offset) {
 	}
 }
 
-// outstanding is how many messages are not acknowledged.
-func (p *progress) outstanding() int { return int(p.count - p.acked) }
+// outstanding is how many messages of partitions that the member has are not
+// acknowledged.
+func (p *progress) outstanding() int { return p.open }
 
 // coarsen forgets the oldest deliveries one by one.
 func (p *progress) coarsen() {
 	b := &p.blocks[p.coarse]
-	b.firsts = firsts{}
-	for _, d := range b.deliveries {
+	b.firsts, b.open = firsts{}, map[int]int{}
+	for i, d := range b.deliveries {
 		b.firsts.note(d)
+		if d.partition != void && b.begin+uint64(i) >= p.acked {
+			b.open[int(d.partition)]++
+		}
 	}
 	p.fine -= len(b.deliveries)
 	b.deliveries, b.coarse = nil, true
@@ -109,6 +116,9 @@ func (p *progress) coarsen() {
 func (b block) with(other block) block {
 	for partition, offset := range other.firsts {
 		b.firsts.note(delivery{offset, int8(partition)})
+	}
+	for partition, n := range other.open {
+		b.open[partition] += n
 	}
 	b.vague = b.vague || other.vague || other.low <= b.high
 	b.end, b.next, b.last = other.end, other.next, other.last
@@ -153,6 +163,24 @@ func (p *progress) find(offset eventstore.Offset) uint64 {
 func (p *progress) ack(done uint64) bool {
 	if done <= p.acked {
 		return false
+	}
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		switch {
+		case b.begin >= done:
+		case b.end <= p.acked:
+		case !b.coarse:
+			for _, d := range b.deliveries[max(p.acked, b.begin)-b.begin : min(done, b.end)-b.begin] {
+				if d.partition != void {
+					p.open--
+				}
+			}
+		case b.end <= done: // else it became one of two meanwhile, and keeps its room until both are done
+			for _, n := range b.open {
+				p.open -= n
+			}
+			clear(b.open)
+		}
 	}
 	p.acked = done
 	return true
@@ -231,13 +259,19 @@ func (p *progress) drop(done uint64) {
 }
 
 // lose forgets what was delivered of a partition that the member has no more, or
-// begins anew.
+// begins anew. It needs no room any more.
 func (p *progress) lose(partition int) {
 	for i := range p.blocks {
-		delete(p.blocks[i].firsts, partition)
-		for j := range p.blocks[i].deliveries {
-			if d := &p.blocks[i].deliveries[j]; int(d.partition) == partition {
+		b := &p.blocks[i]
+		p.open -= b.open[partition]
+		delete(b.open, partition)
+		delete(b.firsts, partition)
+		for j := range b.deliveries {
+			if d := &b.deliveries[j]; int(d.partition) == partition {
 				d.partition = void
+				if b.begin+uint64(j) >= p.acked {
+					p.open--
+				}
 			}
 		}
 	}

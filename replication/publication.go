@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
 )
 
 // Brokers of several versions may share the publication: columns beyond those that
@@ -139,4 +138,3 @@ func (s *session) watchPublication(ctx context.Context, end context.CancelCauseF
 		}
 	}
 }
-

@@ -113,6 +113,9 @@ func (s *Subscription) idle() bool { return s.member != nil && len(s.shares) == 
 // Ack says that everything delivered so far, up to and with the message of this
 // offset, needs no room in the window any more.
 func (s *Subscription) Ack(offset eventstore.Offset) error {
+	if err := s.ahead(offset); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	var freed bool
 	if s.grouped() {
@@ -134,6 +137,9 @@ func (s *Subscription) Ack(offset eventstore.Offset) error {
 func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPosition) error {
 	if s.member == nil {
 		return eventstore.NewError(eventstore.PointNotFound, "The subscription has no replication point to commit to.")
+	}
+	if err := s.aheadOf(ctx, last); err != nil {
+		return err
 	}
 	done, lasts, lost := s.lasts(last.Offset)
 	if err := s.commit(ctx, last.Epoch, lasts); err != nil {

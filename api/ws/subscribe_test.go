@@ -145,6 +145,11 @@ func TestWindow(t *testing.T) {
 	require.Equal(t, []int64{2, 5}, []int64{f.Next, f.End})
 	c.send(`{"type":"ack","offset":0}`)
 	require.Equal(t, eventstore.Offset(2), c.messages(1)[0].Offset)
+	c.send(`{"type":"ack","offset":99}`)
+	f = c.expect(api.FrameError)
+	require.Equal(t, eventstore.OffsetAhead, f.Problem.Code)
+	require.Equal(t, int64(99), *f.Offset)
+	require.Zero(t, f.Close, "the connection goes on")
 	c.send(`{"type":"ack","offset":2}`)
 	c.messages(2)
 }
