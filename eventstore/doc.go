@@ -8,6 +8,10 @@
 //     transaction that does not append holds it back (TestSettledPosition).
 //   - No event is ever changed or removed one by one (TestG1LogIsAppendOnly, in
 //     commands).
+//   - Whatever is changed, removed or added in the sealed part of the log, by whatever
+//     means, is found and located, unless the whole chain from there on is made anew
+//     (TestTamperingIsFound). Seals survive dump and restore (TestChainSurvivesRestore),
+//     and their digests are the same for all versions and settings (TestSealIsStable).
 //   - A maker of partitions that comes late loses nothing
 //     (TestPartitionsMadeLate, in commands).
 //
@@ -32,6 +36,23 @@
 // sequence; a default partition takes the rows if it is late, and is then made
 // an ordinary one without moving a row (partitions.sql).
 //
+// # The chain
+//
+// A log.sealed event holds a digest of the events behind the seal before, in the
+// order of their positions, over that seal's digest. It is made in the background and
+// up to the settled position, where nothing can come between any more. Its range is
+// cut into blocks of 1024 events with digests of their own, which locate a change.
+//
+//	seal n-1 ◀── digest(previous, from, to, events, bytes, blocks) = seal n ◀── seal n+1
+//	                                                        │
+//	                                              digest of 1024 events each
+//
+// What is digested of an event are all its columns in PostgreSQL's binary format
+// (canonical.go). A superuser can rewrite events and every seal since; then the
+// digests are others than before. Who keeps one elsewhere, finds that out: VerifyChain
+// looks for it. Seals that were removed from the end are found in the same way only.
+// What is behind the last seal is not covered.
+//
 // # Failure handling
 //
 // FromPg makes an *Error with a stable Code of what PostgreSQL or the network
@@ -44,5 +65,6 @@
 // statement of its own and stops at SettledPosition.
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
-// pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, partitions.go.
+// pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, partitions.go,
+// chain.go, canonical.go, seal.go, verify.go, seal.sql.
 package eventstore

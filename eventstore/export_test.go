@@ -1,4 +1,12 @@
 package eventstore
 
 // Statements are all the statements of the package.
-func Statements() []string { return []string{makePartitionsSQL, settledPositionSQL} }
+func Statements() []string {
+	return []string{
+		makePartitionsSQL, settledPositionSQL,
+		readRangeSQL, rangeSettingsSQL, trySealSQL, unsealedSQL, appendSealSQL, sealsSQL, keepLogSQL, lastSealSQL,
+	}
+}
+
+// CanonicalColumns is canonicalColumns.
+const CanonicalColumns = canonicalColumns

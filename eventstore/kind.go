@@ -38,6 +38,9 @@ const (
 	PointCommitted      Kind = "point.committed" // everything below the offset in Data was processed
 	PointReset          Kind = "point.reset"     // moved, back or ahead
 	PointDeleted        Kind = "point.deleted"
+	LogSealed           Kind = "log.sealed"   // the digest of a range of the log, over the one before; see chain.go
+	LogArchived         Kind = "log.archived" // a range was written to an archive
+	LogDropped          Kind = "log.dropped"  // a range has left the log by its retention
 )
 
 var kinds = []Kind{
@@ -49,6 +52,7 @@ var kinds = []Kind{
 	CircuitOpened, CircuitHalfOpened, CircuitClosed,
 	LinkDeclared, LinkAltered, LinkDeleted,
 	StreamTrimmed, PointCreated, PointCommitted, PointReset, PointDeleted,
+	LogSealed, LogArchived, LogDropped,
 }
 
 // Kinds lists all kinds that this version writes.

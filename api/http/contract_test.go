@@ -152,6 +152,10 @@ func TestContract(t *testing.T) {
 	call(200, "GET", "/v1/events", "")
 	call(200, "GET", "/v1/events?limit=1", "")
 	call(200, "GET", "/v1/status", "")
+	call(200, "POST", "/v1/log/verify", "")
+	sealed := read[api.SealResult](call(200, "POST", "/v1/log/seal", "")).Seal
+	call(200, "POST", "/v1/log/verify?expect="+sealed.Digest, "")
+	call(422, "POST", "/v1/log/verify?expect=7&cursor=x", "")
 	call(200, "POST", "/v1/projections/verify", "")
 	call(200, "POST", "/v1/projections/rebuild", "")
 	call(200, "POST", "/v1/queues/q/purge", "")

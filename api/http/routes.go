@@ -58,6 +58,9 @@ func (s *server) routes() []route {
 		{get, "/v1/messages/{id}/lineage", s.getLineage, getLineageDoc},
 		{get, "/v1/events", s.listEvents, listEventsDoc},
 
+		{post, "/v1/log/seal", s.seal, sealDoc},
+		{post, "/v1/log/verify", s.verifyLog, verifyLogDoc},
+
 		{get, "/v1/status", s.getStatus, getStatusDoc},
 		{post, "/v1/projections/verify", s.verify, verifyDoc},
 		{post, "/v1/projections/rebuild", s.rebuild, rebuildDoc},

@@ -77,6 +77,7 @@ type Config struct {
 	Points      api.Points
 	Projections Projections
 	Readiness   Readiness
+	Log         Log
 	// Tail says how the broker hears of commits, given where the write-ahead log ends
 	// (0 when that is not known). Default: by LISTEN.
 	Tail        func(walEnd uint64) api.Tail

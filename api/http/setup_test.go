@@ -63,6 +63,7 @@ func setup(t testing.TB) site {
 		Points:      points,
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
+		Log:         eventstore.New(pool),
 		Streams:     streamsAdapter{hub},
 		Logger:      logger,
 		DatabaseURL: "postgres://leat@localhost/leat",

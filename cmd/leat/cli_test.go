@@ -77,6 +77,8 @@ func TestWrongUsage(t *testing.T) {
 		{"replay --kind message.lost", exitUsage, "message.acked"},
 		{"replay --since yesterday", exitUsage, "1h30m"},
 		{"verify --limit 0", exitUsage, "1 to 1000"},
+		{"verify --chain --expect 4711", exitUsage, "64 hexadecimal digits"},
+		{"serve --seal -1s", exitUsage, "--seal"},
 		{"verify --url http://127.0.0.1:1 --database-url postgres://x", exitUsage, "not both"},
 		{"verify --database-url nonsense", exitFailed, "database URL"},
 		{"verify --database-url postgres://127.0.0.1:1/x", exitFailed, "connect to database"},

@@ -27,8 +27,8 @@ const exitCodes = `Exit codes:
   0    done
   1    failed; the reason is on stderr, with the code of the HTTP API
   2    wrong usage; nothing was tried
-  3    verify: the queue views differ from the log
-  4    nothing there: poll got no message; no such channel or message
+  3    verify: the queue views differ from the log, or the log from its seals
+  4    nothing there: poll got no message; no such channel or message; no seals to verify
   5    done in part: some receipts, ids, or messages of --partial were refused
   130  interrupted`
 
@@ -42,6 +42,8 @@ func (e *exitError) Error() string { return e.text }
 
 var (
 	errDifferent    = &exitError{exitDifferent, "the queue views differ from the log: run leat rebuild"}
+	errBroken       = &exitError{exitDifferent, "the log is not what was sealed"}
+	errUnsealed     = &exitError{exitNothing, "nothing of the log is sealed: leat serve --seal 1m seals it, or leat log seal does now"}
 	errNothing      = &exitError{exitNothing, "no message came"}
 	errSomeRefused  = &exitError{exitRefused, "some receipts were refused"}
 	errSomeStay     = &exitError{exitRefused, "some messages stay as they were"}

@@ -37,14 +37,15 @@ const (
 )
 
 type serveConfig struct {
-	Listen      string     // host:port
-	Data        string     // folder of the private PostgreSQL
-	DatabaseURL string     // an existing server instead; "" for the private one
-	DirectURL   string     // the same server without a transaction pooler; "" when DatabaseURL is direct
-	Origins     ws.Origins // whose pages may subscribe and consume
-	Tail        string     // auto, wal or notify: whether to read the write-ahead log
-	Decoder     string     // output plugin to read it with; "" for PostgreSQL's own
-	Durable     *bool      // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
+	Listen      string        // host:port
+	Data        string        // folder of the private PostgreSQL
+	DatabaseURL string        // an existing server instead; "" for the private one
+	DirectURL   string        // the same server without a transaction pooler; "" when DatabaseURL is direct
+	Origins     ws.Origins    // whose pages may subscribe and consume
+	Tail        string        // auto, wal or notify: whether to read the write-ahead log
+	Decoder     string        // output plugin to read it with; "" for PostgreSQL's own
+	Seal        time.Duration // how old an event may be without a seal; 0 makes no seals
+	Durable     *bool         // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
 }
 
 func serveCommand() *cobra.Command {
@@ -65,18 +66,31 @@ func serveCommand() *cobra.Command {
 		"https://shop.example or http://localhost:*, with commas between; default: the broker's own host (LEAT_ALLOW_ORIGIN)")
 	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
 		"instead of rebuilding them; it stays so until --durable-views=false")
+	seal := flags.String("seal", env("LEAT_SEAL", "0"), "seal the log: let no event be older than this, such as 1m, without a digest that covers it; 0 makes none (LEAT_SEAL)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Durable = given(cmd, "durable-views", durable)
 		if err := checkTail(config.Tail, config.Decoder); err != nil {
 			return wrongUsage(cmd, "%v", err)
 		}
 		var err error
+		if config.Seal, err = parseAge(*seal); err != nil {
+			return wrongUsage(cmd, "--seal: %v", err)
+		}
 		if config.Origins, err = ws.ParseOrigins(splitList(*origins)); err != nil {
 			return wrongUsage(cmd, "--allow-origin: %v", err)
 		}
 		return serve(cmd.Context(), config, newLogger())
 	}
 	return cmd
+}
+
+// parseAge reads a duration that may be 0.
+func parseAge(text string) (time.Duration, error) {
+	age, err := time.ParseDuration(text)
+	if err != nil || age < 0 {
+		return 0, fmt.Errorf("%q is not a duration such as 1m or 720h", text)
+	}
+	return age, nil
 }
 
 // splitList splits what has commas between.
@@ -162,6 +176,7 @@ func serveOn(ctx context.Context, listener net.Listener, config serveConfig, log
 type broker struct {
 	logger    *slog.Logger
 	store     *eventstore.Store
+	sealer    *eventstore.Sealer
 	views     *projections.Views
 	commands  *commands.Broker
 	hub       *replication.Hub
@@ -180,6 +195,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		views:  projections.New(pool, logger),
 	}
 	b.store.Logger = logger
+	b.sealer = &eventstore.Sealer{Store: b.store, Interval: config.Seal}
 	b.commands = commands.New(commands.Config{
 		Pool: pool, Logger: logger, Announce: b.announce,
 		Tails: func() bool { return b.tail.State().Mode == replication.ModeWAL },
@@ -204,6 +220,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		Queries:     queries.New(pool),
 		Points:      b.points,
 		Projections: views,
+		Log:         b.store,
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
 		Tail:        tailAPI(b.tail),
 		Streams:     streamsAPI{hub: b.hub},
@@ -241,6 +258,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	defer stopParts()
 	group, failed := errgroup.WithContext(parts)
 	group.Go(func() error { return b.store.Run(failed) })
+	group.Go(func() error { return b.sealer.Run(failed) })
 	group.Go(func() error { return b.views.Run(failed) })
 	group.Go(func() error { return b.announcer.Run(failed) })
 	group.Go(func() error { return b.tail.Run(failed) })

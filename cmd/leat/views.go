@@ -20,6 +20,7 @@ type keeper interface {
 	Verify(ctx context.Context, fromCheckpoint bool, limit int) (api.VerifyResult, error)
 	Rebuild(ctx context.Context) (api.RebuildResult, error)
 	Progress(ctx context.Context) (done, total int64, err error)
+	VerifyLog(ctx context.Context, cursor, expect string) (api.ChainPage, error)
 	Close()
 }
 
@@ -61,6 +62,31 @@ func (d direct) Progress(ctx context.Context) (done, total int64, err error) {
 		return 0, 0, err
 	}
 	return status.Rebuild.Done, status.Rebuild.Total, nil
+}
+
+// VerifyLog holds a page of the log against its seals.
+func (d direct) VerifyLog(ctx context.Context, cursor, expect string) (api.ChainPage, error) {
+	store := eventstore.New(d.pool)
+	var (
+		after  eventstore.ChainPoint
+		digest *eventstore.Digest
+		err    error
+	)
+	if after, err = store.ChainStart(ctx); cursor != "" {
+		after, err = eventstore.ParseChainPoint(cursor)
+	}
+	if err != nil {
+		return api.ChainPage{}, err
+	}
+	if expect != "" {
+		d, err := eventstore.ParseDigest(expect)
+		if err != nil {
+			return api.ChainPage{}, err
+		}
+		digest = &d
+	}
+	page, err := store.VerifyChain(ctx, after, digest)
+	return api.ChainPageOf(page), err
 }
 
 // Close closes the connections.

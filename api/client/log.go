@@ -1,0 +1,28 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"leat/api"
+)
+
+// SealLog seals all of the log that is settled, and answers the last seal.
+func (c *Client) SealLog(ctx context.Context) (api.SealResult, error) {
+	return call[api.SealResult](ctx, c, request{method: http.MethodPost, path: []string{"v1", "log", "seal"}})
+}
+
+// VerifyLog holds a page of the log against its seals, from the beginning or from the
+// NextCursor of the page before. expect is a digest that the chain has to have, ""
+// for none.
+func (c *Client) VerifyLog(ctx context.Context, cursor, expect string) (api.ChainPage, error) {
+	query := url.Values{}
+	if cursor != "" {
+		query.Set("cursor", cursor)
+	}
+	if expect != "" {
+		query.Set("expect", expect)
+	}
+	return call[api.ChainPage](ctx, c, request{method: http.MethodPost, path: []string{"v1", "log", "verify"}, query: query})
+}
