@@ -21,7 +21,8 @@
 //   - A Publisher sends the messages of many callers in few requests
 //     (TestPublisherGathers). It tries again only what is not stored, or has a
 //     dedupId (TestPublisherRetries); a bad message fails its own caller only
-//     (TestPublisherBadMessages).
+//     (TestPublisherBadMessages). Messages that are to stand or fall together are
+//     one request (TestPublishAll).
 //
 //   - A subscription delivers every message in order, over connections that break
 //     in any way, and each once while the process lives
@@ -67,7 +68,7 @@
 // No call of one request is repeated. Messages that wait for a handler are kept
 // in memory: as many as the window, of any size.
 //
-// Reading order: client.go, then any noun; publisher.go, flight.go; subscribe.go,
+// Reading order: client.go, then any noun; publisher.go, publisher_all.go, flight.go; subscribe.go,
 // socket.go, subscription.go, subscription_session.go, pen.go, order.go, lanes.go,
 // messages_frame.go; consume.go, consumer.go, consumer_session.go, clerk.go,
 // nack.go.

@@ -79,9 +79,10 @@ type Publisher struct {
 	client  *Client
 	channel string
 	config  PublisherConfig
-	room    *semaphore.Weighted // of PendingBytes
-	launch  func()              // starts a flight
-	stop    context.CancelFunc  // ends all flights at once
+	room    *semaphore.Weighted                                         // of PendingBytes
+	launch  func()                                                      // starts a flight
+	stop    context.CancelFunc                                          // ends all flights at once
+	joined  func(context.Context) (context.Context, context.CancelFunc) // a context that stop ends too
 	flights sync.WaitGroup
 
 	mu     sync.Mutex
@@ -120,6 +121,14 @@ func NewPublisher(c *Client, channel string, config PublisherConfig) *Publisher 
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	p.launch = func() { p.flights.Go(func() { p.fly(ctx) }) }
+	p.joined = func(of context.Context) (context.Context, context.CancelFunc) {
+		of, cancel := context.WithCancel(of)
+		unhook := context.AfterFunc(ctx, cancel)
+		return of, func() {
+			unhook()
+			cancel()
+		}
+	}
 	return p
 }
 

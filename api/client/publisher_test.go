@@ -269,3 +269,46 @@ func TestPublisherContext(t *testing.T) {
 	require.ErrorIs(t, p.Close(closing), context.DeadlineExceeded)
 	close(release)
 }
+
+// Messages that stand or fall together are one request, and repeated like others.
+func TestPublishAll(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	busy := api.NewProblem(eventstore.Busy, "later")
+	var messages []api.Message
+	server := newPublishServer(t, func(w http.ResponseWriter, request int64, body api.PublishRequest) bool {
+		if len(body.Messages) != len(messages) {
+			t.Errorf("%d messages", len(body.Messages))
+		}
+		return request <= 2 && refuse(w, busy)
+	})
+	p := publisher(t, server.URL, client.PublisherConfig{})
+	messages = []api.Message{message(1), message(2), message(3)}
+	published, err := p.PublishAll(ctx, messages)
+	require.NoError(t, err)
+	require.Len(t, published, 3)
+	require.EqualValues(t, 3, server.requests.Load())
+	_, err = p.PublishAll(ctx, []api.Message{message(1), {Payload: []byte("{")}})
+	require.ErrorContains(t, err, "message 1: invalid_field")
+
+	var lost atomic.Bool
+	uncertain := api.NewProblem(eventstore.DatabaseUnavailable, "away")
+	uncertain.Uncertain = true
+	server = newPublishServer(t, func(w http.ResponseWriter, _ int64, _ api.PublishRequest) bool {
+		return !lost.Swap(true) && refuse(w, uncertain)
+	})
+	p = publisher(t, server.URL, client.PublisherConfig{})
+	_, err = p.PublishAll(ctx, messages)
+	var unanswered *client.UnansweredError
+	require.ErrorAs(t, err, &unanswered)
+	lost.Store(false)
+	for i := range messages {
+		messages[i].DedupID = fmt.Sprint(i)
+	}
+	_, err = p.PublishAll(ctx, messages)
+	require.NoError(t, err)
+
+	require.NoError(t, p.Close(ctx))
+	_, err = p.PublishAll(ctx, messages)
+	require.ErrorIs(t, err, client.ErrClosed)
+}

@@ -45,11 +45,16 @@ type environment struct {
 // Main runs the tests of a binary and returns its exit code. The functions are
 // those that migrations.Run gets. It is called once, from TestMain.
 func Main(m *testing.M, functions ...fs.FS) int {
+	return MainIgnoring(m, nil, functions...)
+}
+
+// MainIgnoring is Main where a library leaves goroutines over.
+func MainIgnoring(m *testing.M, goroutines []goleak.Option, functions ...fs.FS) int {
 	shared.functions = functions
 	code := m.Run()
 	err := shared.close()
 	if err == nil && code == 0 {
-		err = goleak.Find()
+		err = goleak.Find(goroutines...)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "dbtest:", err)
