@@ -86,6 +86,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.EpochChanged:        {http.StatusConflict, "The stream is another one than before"},
 	eventstore.OffsetGone:          {http.StatusGone, "The offset is below what the stream keeps"},
 	eventstore.OffsetAhead:         {http.StatusConflict, "The offset is beyond the end of the stream"},
+	eventstore.PositionAhead:       {http.StatusConflict, "The log has not come so far"},
 	eventstore.PointNotFound:       {http.StatusNotFound, "There is no such replication point"},
 	eventstore.PointConflict:       {http.StatusConflict, "The replication point exists with other settings"},
 	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},

@@ -24,6 +24,9 @@ type Config struct {
 	// says that those who read the write-ahead log see it there (leat.wake), as
 	// after a publish. It must not block. Default: nobody is told.
 	Announce func(channels []eventstore.ChannelID, logged bool)
+	// Done is called after each command, whatever came of it, for those who follow the
+	// log. It must not block. Default: nobody is told.
+	Done func()
 	// Tails reports whether this broker reads the write-ahead log itself, and so needs
 	// no other word of its own publishes than Wake. Default: it does.
 	Tails func() bool
@@ -85,6 +88,9 @@ func New(cfg Config) *Broker {
 	if cfg.Announce == nil {
 		cfg.Announce = func([]eventstore.ChannelID, bool) {}
 	}
+	if cfg.Done == nil {
+		cfg.Done = func() {}
+	}
 	if cfg.Tails == nil {
 		cfg.Tails = func() bool { return true }
 	}
@@ -143,6 +149,7 @@ func (b *Broker) enter() (leave func(), err error) {
 }
 
 func (b *Broker) leave() {
+	b.cfg.Done()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.running--

@@ -6,6 +6,8 @@
 //   - A reader that follows the log up to the settled position misses no event
 //     and sees none twice, whatever commits late or rolls back, and no
 //     transaction that does not append holds it back (TestSettledPosition).
+//   - Whoever waits at the Head hears of every append, told of or not, once it is
+//     settled (TestF26HeadWaitsForTheSettled).
 //   - No event is ever changed or removed one by one (TestG1LogIsAppendOnly, in
 //     commands).
 //   - Whatever is changed, removed or added in the sealed part of the log, by whatever
@@ -65,6 +67,6 @@
 // statement of its own and stops at SettledPosition.
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
-// pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, partitions.go,
+// pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, head.go, partitions.go,
 // chain.go, canonical.go, seal.go, verify.go, seal.sql.
 package eventstore

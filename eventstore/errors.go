@@ -36,6 +36,7 @@ const (
 	EpochChanged        Code = "epoch_changed"        // the stream was deleted and declared again: its offsets are others
 	OffsetGone          Code = "offset_gone"          // trimmed by the stream's retention
 	OffsetAhead         Code = "offset_ahead"         // beyond the end of the stream
+	PositionAhead       Code = "position_ahead"       // the log has not come so far
 	PointNotFound       Code = "point_not_found"      //
 	PointConflict       Code = "point_conflict"       // exists with other settings
 	PointTaken          Code = "point_taken"          // another consumer reads with the point now
@@ -59,7 +60,7 @@ var codes = []Code{
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
-	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
+	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

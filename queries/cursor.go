@@ -11,22 +11,29 @@ import (
 // that a later version may put more into it.
 type cursor int64
 
-const cursorPrefix = "1."
+const (
+	cursorPrefix     = "1."
+	backCursorPrefix = "b." // of a list that is read from its end
+)
 
-func (c cursor) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + strconv.FormatInt(int64(c), 10)))
+func (c cursor) String() string { return c.text(cursorPrefix) }
+
+func (c cursor) text(prefix string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(prefix + strconv.FormatInt(int64(c), 10)))
 }
 
 // parseCursor reads what String wrote; "" is the beginning.
-func parseCursor(s string) (cursor, error) {
+func parseCursor(s string) (cursor, error) { return parseCursorOf(cursorPrefix, s) }
+
+func parseCursorOf(prefix, s string) (cursor, error) {
 	if s == "" {
 		return 0, nil
 	}
 	text, err := base64.RawURLEncoding.DecodeString(s)
 	if err == nil {
-		if digits, ok := strings.CutPrefix(string(text), cursorPrefix); ok {
+		if digits, ok := strings.CutPrefix(string(text), prefix); ok {
 			n, err := strconv.ParseInt(digits, 10, 64)
-			if c := cursor(n); err == nil && n > 0 && n < math.MaxInt64 && c.String() == s {
+			if c := cursor(n); err == nil && n > 0 && n < math.MaxInt64 && c.text(prefix) == s {
 				return c, nil
 			}
 		}

@@ -10,6 +10,9 @@
 //     last position misses no event that commits late (TestEventsStopAtSettled).
 //   - A page of Events looks at a bounded part of the log, however little its
 //     filter chooses (TestEventsLookAtABoundedPart).
+//   - A replay, forwards, backwards and going on, is every event of the choice, once and
+//     in order (TestReplayIsWhole, TestReplayGoesOn), in pieces whose size is bounded
+//     (TestReplayOfHeavyEvents).
 //   - The history of a message that has ended does not look beyond its end
 //     (TestHistoryStopsAtTheEnd).
 //   - Lineage is the same family from any member (TestG6FamilyFromAnyMember), and
@@ -32,8 +35,9 @@
 //	                       the copies that are the next one
 //	StreamMessages         leat.events by offset; a batch of copies is one row, whose
 //	                       payloads lie with the origins
-//	Events                 leat.events in order of position; times are looked up
-//	                       by bisection over the primary key
+//	Events, Replay         leat.events in order of position; times are looked up
+//	                       by bisection over the primary key; events of a message
+//	                       are its history
 //	Status                 the server, the sequence, pg_stat_activity
 //
 // There is one file per question. The first page of a standard queue, and a page
@@ -57,8 +61,8 @@
 // # What it does not do
 //
 // It waits for nothing that is yet to come: who reads a stream as it grows
-// subscribes (package replication).
+// subscribes (package replication), and who follows the log waits at eventstore.Head.
 //
 // Reading order: queries.go, channels.go, messages.go, dead_letters.go, stream.go,
-// beginning.go, history.go, message.go, lineage.go, family.go, events.go, span.go, status.go.
+// beginning.go, history.go, message.go, lineage.go, family.go, events.go, replay.go, chunk.go, span.go, status.go.
 package queries

@@ -19,7 +19,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 // Statements are all the statements of the package.
 func Statements() []string {
 	return []string{
-		batchEventsSQL, batchWindowSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
+		batchEventsSQL, batchEventsBackSQL, batchWindowSQL, batchWindowBackSQL, endsSQL, eventsBackSQL, windowBackSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
 		brokersSQL, historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}
@@ -27,22 +27,26 @@ func Statements() []string {
 
 // For looking at their plans.
 const (
-	BatchEventsSQL  = batchEventsSQL
-	BatchWindowSQL  = batchWindowSQL
-	ChannelSQL      = channelSQL
-	BeginningsSQL   = beginningsSQL
-	ContentSQL      = contentSQL
-	CopiesSQL       = copiesSQL
-	DeathsSQL       = deathsSQL
-	FamilyEventsSQL = familyEventsSQL
-	EventsSQL       = eventsSQL
-	HistorySQL      = historySQL
-	KeyMessagesSQL  = keyMessagesSQL
-	MessagesSQL     = messagesSQL
-	PlansSQL        = plansSQL
-	PointsSQL       = pointsSQL
-	ProbeSQL        = probeSQL
-	WindowSQL       = windowSQL
+	BatchEventsSQL     = batchEventsSQL
+	BatchWindowSQL     = batchWindowSQL
+	BatchEventsBackSQL = batchEventsBackSQL
+	BatchWindowBackSQL = batchWindowBackSQL
+	EventsBackSQL      = eventsBackSQL
+	WindowBackSQL      = windowBackSQL
+	ChannelSQL         = channelSQL
+	BeginningsSQL      = beginningsSQL
+	ContentSQL         = contentSQL
+	CopiesSQL          = copiesSQL
+	DeathsSQL          = deathsSQL
+	FamilyEventsSQL    = familyEventsSQL
+	EventsSQL          = eventsSQL
+	HistorySQL         = historySQL
+	KeyMessagesSQL     = keyMessagesSQL
+	MessagesSQL        = messagesSQL
+	PlansSQL           = plansSQL
+	PointsSQL          = pointsSQL
+	ProbeSQL           = probeSQL
+	WindowSQL          = windowSQL
 )
 
 // Cursor reads a cursor and writes it again.
@@ -52,4 +56,9 @@ func Cursor(text string) (string, error) {
 		return text, err
 	}
 	return c.String(), nil
+}
+
+// CursorAt is the cursor of events behind a position.
+func CursorAt(p eventstore.Position, backwards bool) string {
+	return (&EventsFilter{Backwards: backwards}).cursorAt(p)
 }

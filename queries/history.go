@@ -247,10 +247,6 @@ func scanEvent(row pgx.CollectableRow) (e Event, err error) {
 	return e, scanEventInto(row, &e)
 }
 
-func scanSizedEvent(row pgx.CollectableRow, total *int) (e Event, err error) {
-	return e, scanEventInto(row, &e, total)
-}
-
 // scanEventInto reads eventColumns, and what comes after them.
 func scanEventInto(row pgx.CollectableRow, e *Event, more ...any) error {
 	var ends []eventstore.MessageID

@@ -211,7 +211,7 @@ func TestEvents(t *testing.T) {
 		n      int
 	}{
 		"from and to":    {queries.EventsFilter{From: all[3].Position, To: all[5].Position}, 3},
-		"beyond":         {queries.EventsFilter{From: 1 << 60}, 0},
+		"at the end":     {queries.EventsFilter{From: all[len(all)-1].Position + 1}, 0},
 		"channel":        {queries.EventsFilter{Channel: "other"}, 2},
 		"kinds":          {queries.EventsFilter{Kinds: []eventstore.Kind{eventstore.MessageAcked, eventstore.ChannelDeclared}}, 3},
 		"message":        {queries.EventsFilter{MessageID: published[4]}, 3},
@@ -259,6 +259,33 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	require.Equal(t, all, paged)
+	refusedSpans(t, b, all[len(all)-1].Position)
+}
+
+// Bounds that cannot be meant are refused; so are cursors and beginnings to which
+// the log has not come, as after a restore of an older copy.
+func refusedSpans(t *testing.T, b bench, last eventstore.Position) {
+	t.Helper()
+	now := time.Now()
+	for name, test := range map[string]struct {
+		filter queries.EventsFilter
+		want   eventstore.Code
+	}{
+		"from > to":              {queries.EventsFilter{From: 5, To: 4}, eventstore.InvalidField},
+		"since > until":          {queries.EventsFilter{Since: now, Until: now.Add(-time.Second)}, eventstore.InvalidField},
+		"beyond":                 {queries.EventsFilter{From: last + 2}, eventstore.PositionAhead},
+		"cursor beyond":          {queries.EventsFilter{Cursor: queries.CursorAt(last+1, false)}, eventstore.PositionAhead},
+		"back from beyond":       {queries.EventsFilter{Cursor: queries.CursorAt(last+1, true), Backwards: true}, eventstore.PositionAhead},
+		"cursor of other order":  {queries.EventsFilter{Cursor: queries.CursorAt(last, false), Backwards: true}, eventstore.InvalidField},
+		"cursor of other order2": {queries.EventsFilter{Cursor: queries.CursorAt(last, true)}, eventstore.InvalidField},
+	} {
+		_, _, err := b.Events(t.Context(), test.filter)
+		require.Equal(t, test.want, code(err), "%s: %v", name, err)
+	}
+	page, next, err := b.Events(t.Context(), queries.EventsFilter{Cursor: queries.CursorAt(last, false)})
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.Empty(t, next)
 }
 
 // The bisection by time finds the same as a look at each event.

@@ -45,27 +45,31 @@ func TestPlans(t *testing.T) {
 		from leat.position_seq`).Scan(&standard, &fifo, &last))
 
 	for name, test := range map[string]struct{ sql, args string }{
-		"peek":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", standard)},
-		"peek on":           {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000, null, null, null", standard, last/3)},
-		"peek at ready":     {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000, null, null, null", standard)},
-		"peek at dead":      {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000, null, null, null", standard)},
-		"peek at in flight": {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000, null, null, null", standard)},
-		"peek into FIFO":    {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", fifo)},
-		"peek at a key":     {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null, '7'", fifo)},
-		"dead letters of":   {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, 3, true, 8000000, 'rejected', '2020-01-01', '2100-01-01'", standard, last/3)},
-		"channel":           {queries.ChannelSQL, fmt.Sprint(standard)},
-		"history":           {queries.HistorySQL, fmt.Sprintf("5000, 9000000, 0, %d, false, 101", standard)},
-		"beginnings":        {queries.BeginningsSQL, "5000, 1000, 10000000, 10000"},
-		"family events":     {queries.FamilyEventsSQL, fmt.Sprintf("'{5000,6000}', '{%d,%d}', '{f,f}', '{90000,90000}', 1000, 101", standard, fifo)},
-		"copies":            {queries.CopiesSQL, "'{5000,6000}', '{70000,70000}', '{}', 0, 100"},
-		"content":           {queries.ContentSQL, "5000, 5000"},
-		"deaths":            {queries.DeathsSQL, fmt.Sprintf("'{5000,6000}', '{%d,%d}'", standard, standard)},
-		"events":            {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, null, null, 101, 8000000", last/2, last)},
-		"filtered events":   {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, 'x', null, 101, 8000000", last/2, last/2+1000)},
-		"batch events":      {queries.BatchEventsSQL, fmt.Sprintf("1, %d, null, null, '{%d}', '{message.acked}', null, null, 101, 8000000", last, standard)},
-		"time":              {queries.ProbeSQL, fmt.Sprintf("1, %d", last/2)},
-		"window":            {queries.WindowSQL, fmt.Sprintf("1, %d, 20000", last)},
-		"window of batches": {queries.BatchWindowSQL, fmt.Sprintf("1, %d, 20, '{%d}'", last, standard)},
+		"peek":                        {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", standard)},
+		"peek on":                     {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, null, true, 8000000, null, null, null", standard, last/3)},
+		"peek at ready":               {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 0, true, 8000000, null, null, null", standard)},
+		"peek at dead":                {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 3, true, 8000000, null, null, null", standard)},
+		"peek at in flight":           {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, 2, true, 8000000, null, null, null", standard)},
+		"peek into FIFO":              {queries.MessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null", fifo)},
+		"peek at a key":               {queries.KeyMessagesSQL, fmt.Sprintf("%d, 0, 101, null, true, 8000000, null, null, null, '7'", fifo)},
+		"dead letters of":             {queries.MessagesSQL, fmt.Sprintf("%d, %d, 101, 3, true, 8000000, 'rejected', '2020-01-01', '2100-01-01'", standard, last/3)},
+		"channel":                     {queries.ChannelSQL, fmt.Sprint(standard)},
+		"history":                     {queries.HistorySQL, fmt.Sprintf("5000, 9000000, 0, %d, false, 101", standard)},
+		"beginnings":                  {queries.BeginningsSQL, "5000, 1000, 10000000, 10000"},
+		"family events":               {queries.FamilyEventsSQL, fmt.Sprintf("'{5000,6000}', '{%d,%d}', '{f,f}', '{90000,90000}', 1000, 101", standard, fifo)},
+		"copies":                      {queries.CopiesSQL, "'{5000,6000}', '{70000,70000}', '{}', 0, 100"},
+		"content":                     {queries.ContentSQL, "5000, 5000"},
+		"deaths":                      {queries.DeathsSQL, fmt.Sprintf("'{5000,6000}', '{%d,%d}'", standard, standard)},
+		"events":                      {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, null, null, 101", last/2, last)},
+		"filtered events":             {queries.EventsSQL, fmt.Sprintf("%d, %d, null, null, null, null, 'x', null, 101", last/2, last/2+1000)},
+		"batch events":                {queries.BatchEventsSQL, fmt.Sprintf("1, %d, null, null, '{%d}', '{message.acked}', null, null, 101", last, standard)},
+		"events backwards":            {queries.EventsBackSQL, fmt.Sprintf("%d, %d, null, null, null, null, null, null, 101", last/2, last)},
+		"batch events backwards":      {queries.BatchEventsBackSQL, fmt.Sprintf("1, %d, null, null, '{%d}', '{message.acked}', null, null, 101", last, standard)},
+		"window backwards":            {queries.WindowBackSQL, fmt.Sprintf("1, %d, 20000", last)},
+		"window of batches backwards": {queries.BatchWindowBackSQL, fmt.Sprintf("1, %d, 20, '{%d}'", last, standard)},
+		"time":                        {queries.ProbeSQL, fmt.Sprintf("1, %d", last/2)},
+		"window":                      {queries.WindowSQL, fmt.Sprintf("1, %d, 20000", last)},
+		"window of batches":           {queries.BatchWindowSQL, fmt.Sprintf("1, %d, 20, '{%d}'", last, standard)},
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			for _, node := range scans(t, b, mode, test.sql, test.args) {
@@ -98,10 +102,12 @@ func TestPlansOfBatches(t *testing.T) {
 	require.NoError(t, err)
 
 	for name, test := range map[string]struct{ sql, alias, args string }{
-		"batch events":      {queries.BatchEventsSQL, "e_", fmt.Sprintf("%d, %d, null, null, '{%d}', '{message.acked}', null, null, 101, 8000000", middle, last, quiet)},
-		"window of batches": {queries.BatchWindowSQL, "e", fmt.Sprintf("%d, %d, 9999, '{%d}'", middle, last, quiet)},
-		"history":           {queries.HistorySQL, "b_", fmt.Sprintf("%d, 9000000, 0, %d, false, 101", middle, quiet)},
-		"family events":     {queries.FamilyEventsSQL, "b_", fmt.Sprintf("'{%d}', '{%d}', '{f}', '{9000000}', 1000, 101", middle, quiet)},
+		"batch events":                {queries.BatchEventsSQL, "e", fmt.Sprintf("%d, %d, null, null, '{%d}', '{message.acked}', null, null, 101", middle, last, quiet)},
+		"window of batches":           {queries.BatchWindowSQL, "e", fmt.Sprintf("%d, %d, 9999, '{%d}'", middle, last, quiet)},
+		"batch events backwards":      {queries.BatchEventsBackSQL, "e", fmt.Sprintf("%d, %d, null, null, '{%d}', '{message.acked}', null, null, 101", middle, last, quiet)},
+		"window of batches backwards": {queries.BatchWindowBackSQL, "e", fmt.Sprintf("%d, %d, 9999, '{%d}'", middle, last, quiet)},
+		"history":                     {queries.HistorySQL, "b_", fmt.Sprintf("%d, 9000000, 0, %d, false, 101", middle, quiet)},
+		"family events":               {queries.FamilyEventsSQL, "b_", fmt.Sprintf("'{%d}', '{%d}', '{f}', '{9000000}', 1000, 101", middle, quiet)},
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
 			var found bool

@@ -22,28 +22,46 @@ const (
 // this is not found by its time.
 const clockSlack = time.Minute
 
-// span is where the events of a filter lie: low to high, both inclusive.
-func (q *Queries) span(ctx context.Context, f EventsFilter) (low, high eventstore.Position, err error) {
-	low = max(f.From, eventstore.Position(f.MessageID), 1)
-	// Read before the events, in a statement of its own.
-	if high, err = eventstore.New(q.pool).SettledPosition(ctx); err != nil {
-		return 0, 0, err
+const endsSQL = `-- queries.ends
+select leat.settled_position(),
+       s.last_value
+from leat.position_seq s`
+
+// span is where the events of a filter lie: low to high, both inclusive. It is to be
+// known before they are read, in a statement of its own. A cursor, or a beginning,
+// that the log has not reached is refused.
+func (q *Queries) span(ctx context.Context, f *EventsFilter, after eventstore.Position) (reach, error) {
+	var low, high, drawn eventstore.Position
+	err := q.pool.QueryRow(ctx, endsSQL).Scan(&high, &drawn)
+	if err != nil {
+		return reach{}, err
 	}
+	if f.From > drawn+1 || after > drawn {
+		return reach{}, eventstore.NewError(eventstore.PositionAhead, "The log has not come so far: its last position is %d.", drawn)
+	}
+	low = max(f.From, eventstore.Position(f.MessageID), 1)
 	if f.To > 0 {
 		high = min(high, f.To)
+	}
+	switch {
+	case after == 0:
+	case f.Backwards:
+		high = min(high, after-1)
+	default:
+		low = max(low, after+1)
 	}
 	end := high + 1
 	if !f.Since.IsZero() {
 		if low, err = q.firstSince(ctx, f.Since.Add(-clockSlack), low, end); err != nil {
-			return 0, 0, err
+			return reach{}, err
 		}
 	}
 	if !f.Until.IsZero() {
 		if end, err = q.firstSince(ctx, f.Until.Add(clockSlack), low, end); err != nil {
-			return 0, 0, err
+			return reach{}, err
 		}
 	}
-	return low, end - 1, nil
+	return reach{low, end - 1}, nil
 }
 
 // The latest of a few neighbours, since a single one may have waited.
@@ -88,6 +106,14 @@ order by e.position
 offset $3
 limit 1`
 
+const windowBackSQL = `-- queries.windowBack
+select e.position
+from leat.events e
+where e.position between $1 and $2
+order by e.position desc
+offset $3
+limit 1`
+
 // Channel by channel: only then does the index events_batches know the order. The
 // channel is compared as part of a row: else the primary key has the order too, and
 // leads through the whole log. The lower position once more, for the partitions:
@@ -96,27 +122,53 @@ const batchWindowSQL = `-- queries.batchWindow
 select min(coalesce(w.position, $2))
 from unnest($4::integer[]) c (id)
 left join lateral (
-    select e.position
-    from leat.events e
-    where (e.channel_id, e.position) between (c.id, $1) and (c.id, $2)
-      and e.position >= (select $1::bigint)
-      and e.message_ids is not null
+    select e.position` + windowBatchesSQL + `
     order by e.channel_id, e.position
     offset $3
     limit 1
 ) w on true`
 
-// windowEnd is the last position from low on that a page of the filter looks at.
-func (q *Queries) windowEnd(
-	ctx context.Context, f EventsFilter, channels []eventstore.ChannelID, low, high eventstore.Position,
-) (end eventstore.Position, err error) {
-	if f.onlyBatches() {
-		err = q.pool.QueryRow(ctx, batchWindowSQL, low, high, windowBatches-1, int32s(channels)).Scan(&end)
-	} else {
-		err = q.pool.QueryRow(ctx, windowSQL, low, high, windowEvents-1).Scan(&end)
+const batchWindowBackSQL = `-- queries.batchWindowBack
+select max(coalesce(w.position, $1))
+from unnest($4::integer[]) c (id)
+left join lateral (
+    select e.position` + windowBatchesSQL + `
+    order by e.channel_id desc, e.position desc
+    offset $3
+    limit 1
+) w on true`
+
+const windowBatchesSQL = `
+
+    from leat.events e
+    where (e.channel_id, e.position) between (c.id, $1) and (c.id, $2)
+      and e.position >= (select $1::bigint)
+      and e.message_ids is not null`
+
+// nextWindow is the first or, backwards, the last part of what is left: what is looked
+// at in one go.
+func (r *Replay) nextWindow(ctx context.Context) (reach, error) {
+	sql, size := windowSQL, windowEvents
+	switch {
+	case r.filter.onlyBatches() && r.filter.Backwards:
+		sql, size = batchWindowBackSQL, windowBatches
+	case r.filter.onlyBatches():
+		sql, size = batchWindowSQL, windowBatches
+	case r.filter.Backwards:
+		sql = windowBackSQL
 	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return high, nil
+	args := []any{r.all.low, r.all.high, size - 1}
+	if r.filter.onlyBatches() {
+		args = append(args, int32s(r.channels))
 	}
-	return end, err
+	var end eventstore.Position
+	err := r.queries.pool.QueryRow(ctx, sql, args...).Scan(&end)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return r.all, nil
+	case r.filter.Backwards:
+		return reach{end, r.all.high}, err
+	default:
+		return reach{r.all.low, end}, err
+	}
 }

@@ -36,17 +36,18 @@ func startBroker(t testing.TB) string {
 	logger := slog.New(slog.DiscardHandler)
 	points := replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger})
 	hub := replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger, Points: points})
+	head := eventstore.NewHead(eventstore.New(pool))
 	broker := commands.New(commands.Config{
-		Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
+		Pool: pool, Logger: logger, Done: head.Poke, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run} {
+	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run, head.Run} {
 		parts.Go(func() error { return run(ctx) })
 	}
 	handler := httpapi.New(httpapi.Config{
 		Commands: broker, Queries: queries.New(pool), Points: points, Streams: streams{hub},
-		Projections: views{projections.New(pool, logger)}, Readiness: unready{}, Logger: logger,
+		Projections: views{projections.New(pool, logger)}, Readiness: unready{}, Head: head, Logger: logger,
 	})
 	server := httptest.NewServer(handler)
 	t.Cleanup(func() {

@@ -31,6 +31,9 @@
 //     holds for each routing key of a group, whose members come and go
 //     (TestG7GroupOfClients).
 //
+//   - CopyEvents writes whole lines of the log, and following it goes on behind the last
+//     one over connections that break (TestCopyEvents).
+//
 //   - What cannot go on says why, and where it can (TestSubscribeEnds).
 //
 //   - A consumer of a queue acks what its handler handled, keeps its leases

@@ -2,11 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -60,8 +55,10 @@ type EventsFilter struct {
 	MessageID    eventstore.MessageID
 	Actor        string
 	RoutingKey   *string // of message.published, and what else is of one key; nil is any
-	Cursor       string  // NextCursor of the page before
-	Limit        int     // of a page 1 to 1000, 0 is the server's default; of Stream anything, 0 is all
+	Backwards    bool    // from the last one to the first
+	Follow       bool    // of StreamEvents and CopyEvents: go on with what is appended later
+	Cursor       string  // NextCursor of the page before, of the same order
+	Limit        int     // of a page 1 to 1000, 0 is the server's default; of Stream and Copy anything, 0 is all
 }
 
 func (f EventsFilter) values() url.Values {
@@ -81,6 +78,12 @@ func (f EventsFilter) values() url.Values {
 	if f.RoutingKey != nil {
 		v.Set("routingKey", *f.RoutingKey)
 	}
+	if f.Backwards {
+		v.Set("order", "desc")
+	}
+	if f.Follow {
+		v.Set("follow", "true")
+	}
 	set(v, "cursor", f.Cursor)
 	setNumber(v, "limit", int64(f.Limit))
 	return v
@@ -95,34 +98,4 @@ func setTime(v url.Values, name string, t time.Time) {
 // Events reads a page of the log.
 func (c *Client) Events(ctx context.Context, f EventsFilter) (api.EventPage, error) {
 	return call[api.EventPage](ctx, c, request{method: http.MethodGet, path: []string{"v1", "events"}, query: f.values()})
-}
-
-// StreamEvents reads all chosen events as the server finds them. The last pair
-// has the error, if there is one: also when the answer broke off.
-func (c *Client) StreamEvents(ctx context.Context, f EventsFilter) iter.Seq2[api.Event, error] {
-	return func(yield func(api.Event, error) bool) {
-		response, err := c.send(ctx, request{
-			method: http.MethodGet, path: []string{"v1", "events"}, query: f.values(), accept: "application/x-ndjson",
-		})
-		if err != nil {
-			yield(api.Event{}, err)
-			return
-		}
-		defer func() { _ = response.Body.Close() }()
-		decoder := json.NewDecoder(response.Body)
-		for {
-			var event api.Event
-			err := decoder.Decode(&event)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				yield(api.Event{}, fmt.Errorf("read events: %w", err))
-				return
-			}
-			if !yield(event, nil) {
-				return
-			}
-		}
-	}
 }

@@ -15,6 +15,9 @@
 //   - A subscription as NDJSON or Server-Sent Events says why it ends
 //     (TestSubscribeNDJSON, TestSubscribeSSE, TestSubscribeEndsAtStop), and one
 //     that is not read holds nobody up (TestF35LinesNeverRead).
+//   - Whoever follows the log gets each event once and in order, none above an append
+//     that is open (TestF26FollowEvents), and is told of the broker's stop
+//     (TestFollowEndsWithTheBroker). One that reads slowly holds no snapshot.
 //   - Pages of other hosts read streams where the operator allows it, and nothing
 //     else (TestSubscribeOrigins, TestBrowser).
 //
@@ -47,16 +50,16 @@
 //
 // A panic in a handler is logged with its stack and answered with 500. An error
 // that is no *eventstore.Error is logged with the request's id and answered
-// with 500, without its text. When an NDJSON answer breaks off, so does the
-// connection, so that no client takes a part for the whole.
+// with 500, without its text. When an NDJSON answer cannot go on, a last line
+// {"error": Problem} says why; without one, the end is the end of what was asked for.
 //
 // # What it does not do
 //
 // It neither listens nor knows TLS, users or limits of rate: that is the
-// caller's http.Server and later issues. It starts no goroutine, but package ws
-// does. Shutdown ends what has no end of its own.
+// caller's http.Server and later issues. Goroutines are those of package ws and, one for
+// each, of replays. Shutdown ends what has no end of its own.
 //
 // Reading order: routes.go, server.go, call.go, problem.go, then the file of
-// the noun (subscribe.go with lines.go, accept.go and origin.go); route.go and
+// the noun (subscribe.go with lines.go, accept.go and origin.go; events.go with replay.go); route.go and
 // openapi.go for the document.
 package httpapi

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -12,7 +11,10 @@ import (
 )
 
 var listEventsDoc = operation{
-	id: "listEvents", summary: "Read the log, up to the settled position: in pages, or all of it as NDJSON",
+	id: "listEvents", summary: "Read the log, up to the settled position: in pages, or all of it as NDJSON, which may go on with the log",
+	about: "A position, or a cursor, to which the log has not come is refused as position_ahead. As NDJSON, an empty line is a sign of life " +
+		"while nothing is found, and a last line {\"error\": Problem} says why it ends early: go on behind the last position that came. " +
+		"As Server-Sent Events the position is the id, and it always follows.",
 	query: paging(
 		query[int64]("from", "first position"),
 		query[int64]("to", "last position"),
@@ -22,25 +24,36 @@ var listEventsDoc = operation{
 		query[string]("kind", "kinds of events, with commas between: "+kindNames()),
 		query[int64]("messageId", "that name this message"),
 		query[string]("actor", "that this client caused"),
-		query[string]("routingKey", "message.published with this key, and what else is about one key: copies that all have it, circuits")),
+		query[string]("routingKey", "message.published with this key, and what else is about one key: copies that all have it, circuits"),
+		query[string]("order", "asc (the default), or desc: from the last one to the first"),
+		query[bool]("follow", "NDJSON only: go on with what is appended later, without an end, or up to the position to")),
+	headers: []parameter{header[string]("Last-Event-ID", "of Server-Sent Events: the position to go on behind, instead of from; browsers send it")},
 	answers: []answer{
 		gives[api.EventPage](http.StatusOK, "A page of events. It looks at a bounded part of the log: while there is a nextCursor more may come, even after an empty page."),
 		{http.StatusOK, "All events of the choice, one a line, when Accept asks for it.", nil, ndjsonType},
+		{http.StatusOK, "", nil, sseType},
 	},
 }
 
 func (s *server) listEvents(c *call) error {
-	lines := strings.Contains(c.r.Header.Get("Accept"), ndjsonType)
+	accept := c.r.Header.Get("Accept")
+	var f eventFraming
+	switch {
+	case strings.Contains(accept, ndjsonType):
+		f = ndjson{}
+	case strings.Contains(accept, sseType):
+		f = sse{}
+	}
 	most := int64(queries.MaxLimit)
-	if lines {
+	if f != nil {
 		most = math.MaxInt
 	}
-	filter, err := eventsFilter(&c.query, most)
+	filter, follow, err := eventsFilter(c, f, most)
 	if err != nil {
 		return err
 	}
-	if lines {
-		return s.streamEvents(c, filter)
+	if f != nil {
+		return s.replay(c, f, filter, follow)
 	}
 	events, next, err := s.Queries.Events(c.ctx(), filter)
 	if err != nil {
@@ -49,8 +62,9 @@ func (s *server) listEvents(c *call) error {
 	return c.answer(http.StatusOK, api.EventPage{Events: eventsOf(events), NextCursor: next})
 }
 
-func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
-	filter := queries.EventsFilter{
+func eventsFilter(c *call, f eventFraming, most int64) (filter queries.EventsFilter, follow bool, err error) {
+	q := &c.query
+	filter = queries.EventsFilter{
 		From:       q.position("from"),
 		To:         q.position("to"),
 		Since:      q.time("since"),
@@ -60,10 +74,45 @@ func eventsFilter(q *values, most int64) (queries.EventsFilter, error) {
 		MessageID:  eventstore.MessageID(q.position("messageId")),
 		Actor:      q.filter("actor"),
 		RoutingKey: q.routingKey(),
+		Backwards:  backwards(q),
 		Cursor:     q.text("cursor"),
 		Limit:      q.limit(most),
 	}
-	return filter, q.err
+	follow = q.flag("follow", f == sse{})
+	if id := c.r.Header.Get("Last-Event-ID"); id != "" && f == (sse{}) {
+		last, err := eventstore.ParsePosition(id)
+		if err != nil {
+			q.note("Last-Event-ID", "must be a position of the log")
+		}
+		filter.From = last + 1
+	}
+	if follow {
+		checkFollow(q, f, &filter)
+	}
+	return filter, follow, q.err
+}
+
+// checkFollow refuses what has no sense while the log goes on.
+func checkFollow(q *values, f eventFraming, filter *queries.EventsFilter) {
+	switch {
+	case f == nil:
+		q.note("follow", "is for NDJSON and Server-Sent Events: Accept has to ask for them")
+	case filter.Backwards:
+		q.note("order", "must be asc where the log is followed")
+	case !filter.Until.IsZero():
+		q.note("until", "is not for following: what is older than that has come when it is over")
+	}
+}
+
+func backwards(q *values) bool {
+	switch text := q.text("order"); {
+	case !q.has("order") || text == "asc":
+		return false
+	case text == "desc":
+		return true
+	}
+	q.note("order", "must be asc or desc")
+	return false
 }
 
 func kindNames() string {
@@ -87,47 +136,6 @@ func kinds(q *values) (list []eventstore.Kind) {
 		list = append(list, kind)
 	}
 	return list
-}
-
-// streamEvents writes page after page, up to the limit if there is one. The
-// first page decides the status; what breaks later breaks the connection.
-func (s *server) streamEvents(c *call, filter queries.EventsFilter) error {
-	left := filter.Limit
-	if left == 0 {
-		left = math.MaxInt
-	}
-	for first := true; ; first = false {
-		filter.Limit = min(left, queries.MaxLimit)
-		events, next, err := s.Queries.Events(c.ctx(), filter)
-		if err != nil && first {
-			return err
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", errBroken, err)
-		}
-		if first {
-			c.w.Header().Set("Content-Type", ndjsonType)
-			c.w.WriteHeader(http.StatusOK)
-		}
-		if err := writeLines(c, events); err != nil {
-			return fmt.Errorf("%w: %w", errBroken, err)
-		}
-		if left -= len(events); next == "" || left == 0 || c.r.Method == http.MethodHead {
-			return nil
-		}
-		filter.Cursor = next
-	}
-}
-
-func writeLines(c *call, events []queries.Event) error {
-	var lines []byte
-	for i := range events {
-		lines = eventOf(&events[i]).AppendLine(lines)
-	}
-	if _, err := c.w.Write(lines); err != nil {
-		return err
-	}
-	return http.NewResponseController(c.w).Flush()
 }
 
 func eventsOf(events []queries.Event) []api.Event {

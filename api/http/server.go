@@ -50,6 +50,7 @@ type Queries interface {
 	History(ctx context.Context, id eventstore.MessageID, f queries.HistoryFilter) (queries.History, string, error)
 	Lineage(ctx context.Context, id eventstore.MessageID, f queries.LineageFilter) (queries.Lineage, error)
 	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
+	Replay(ctx context.Context, f queries.EventsFilter) (*queries.Replay, error)
 	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
 	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
 	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
@@ -78,6 +79,7 @@ type Config struct {
 	Projections Projections
 	Readiness   Readiness
 	Log         Log
+	Head        Head
 	// Tail says how the broker hears of commits, given where the write-ahead log ends
 	// (0 when that is not known). Default: by LISTEN.
 	Tail        func(walEnd uint64) api.Tail

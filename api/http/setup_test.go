@@ -40,6 +40,7 @@ type site struct {
 	pool  *pgxpool.Pool // nil without a database
 	url   string
 	close func() // waits for the requests
+	stop  func() // ends answers that have no end
 }
 
 func setup(t testing.TB) site {
@@ -48,13 +49,14 @@ func setup(t testing.TB) site {
 	logger := slog.New(slog.DiscardHandler)
 	points := replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger})
 	hub := replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger, Points: points})
+	head := eventstore.NewHead(eventstore.New(pool))
 	broker := commands.New(commands.Config{
-		Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
+		Pool: pool, Logger: logger, Done: head.Poke, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
 	})
 	views := projections.New(pool, logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run} {
+	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run, head.Run} {
 		parts.Go(func() error { return run(ctx) })
 	}
 	handler := httpapi.New(httpapi.Config{
@@ -64,6 +66,7 @@ func setup(t testing.TB) site {
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
 		Log:         eventstore.New(pool),
+		Head:        head,
 		Streams:     streamsAdapter{hub},
 		Logger:      logger,
 		DatabaseURL: "postgres://leat@localhost/leat",
@@ -76,7 +79,7 @@ func setup(t testing.TB) site {
 		require.NoError(t, parts.Wait())
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	})
-	return site{t, pool, server.URL, server.Close}
+	return site{t, pool, server.URL, server.Close, func() { require.NoError(t, handler.Shutdown(t.Context())) }}
 }
 
 type always struct{}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,19 +23,20 @@ type replayFlags struct {
 	kinds             []string
 	limit             int
 	cursor            string
+	reverse, follow   bool
 }
-
-// replayPage is how many events are read at a time.
-const replayPage = 1000
 
 func replayCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Read the log, event by event",
 		Long: "Read the log, event by event, up to the settled position, and write NDJSON: one event a line,\n" +
-			"as the HTTP API has it. With -o table it writes a line for people instead.",
+			"as the HTTP API has it. With -o table it writes a line for people instead.\n\n" +
+			"With --follow it goes on with what is appended later, until it is interrupted; a lost connection\n" +
+			"is made again, and told on stderr. A replay that broke off says from where to go on.",
 		Example: `  leat replay --channel orders --since 1h
-  leat replay --kind message.dead_lettered --kind message.purged -o table`,
+  leat replay --channel orders --follow
+  leat replay --kind message.dead_lettered --kind message.purged --reverse -n 20 -o table`,
 	}
 	f := &replayFlags{}
 	flags := cmd.Flags()
@@ -46,6 +50,8 @@ func replayCommand(c *cli) *cobra.Command {
 	flags.StringVarP(&f.key, "key", "k", "", "only message.published with this routing key, and what else is about one key")
 	flags.StringVar(&f.actor, "actor", "", "only what this client caused")
 	flags.IntVarP(&f.limit, "limit", "n", 0, "at most this many (default: all)")
+	flags.BoolVarP(&f.reverse, "reverse", "r", false, "from the last one to the first")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with what is appended later")
 	flags.StringVar(&f.cursor, "cursor", "", "go on where a replay ended")
 	cmd.RunE = c.remote(func(c *call) error {
 		filter, err := f.filter(cmd)
@@ -53,7 +59,7 @@ func replayCommand(c *cli) *cobra.Command {
 			return err
 		}
 		lines := c.json || !cmd.Flags().Changed("output")
-		return replay(c, filter, f.limit, lines)
+		return replay(c, filter, lines)
 	})
 	return cmd
 }
@@ -76,7 +82,7 @@ func (f *replayFlags) filter(cmd *cobra.Command) (client.EventsFilter, error) {
 		From: eventstore.Position(f.from), To: eventstore.Position(f.to),
 		Since: f.since.Time, Until: f.until.Time,
 		Channel: f.channel, Kinds: kinds, MessageID: eventstore.MessageID(f.message), Actor: f.actor,
-		RoutingKey: given(cmd, "key", &f.key), Cursor: f.cursor,
+		RoutingKey: given(cmd, "key", &f.key), Backwards: f.reverse, Follow: f.follow, Cursor: f.cursor, Limit: f.limit,
 	}, nil
 }
 
@@ -88,44 +94,43 @@ func kindNames() string {
 	return strings.Join(names, ", ")
 }
 
-// replay writes page after page. Where one cannot be read it says how to go on.
-func replay(c *call, filter client.EventsFilter, limit int, lines bool) error {
-	for left, first := limit, true; ; first = false {
-		filter.Limit = replayPage
-		if limit > 0 {
-			filter.Limit = min(left, replayPage)
-		}
-		page, err := c.broker.Events(c.ctx(), filter)
-		if err != nil && !first {
-			return fmt.Errorf("replay (go on with --cursor %s): %w", filter.Cursor, err)
-		}
-		if err != nil {
-			return err
-		}
-		if err := c.writeEvents(page.Events, lines); err != nil {
-			return err
-		}
-		left -= len(page.Events)
-		if page.NextCursor == "" || (limit > 0 && left <= 0) {
-			return nil
-		}
-		filter.Cursor = page.NextCursor
+// replay writes what is chosen. Where that breaks off it says how to go on.
+func replay(c *call, filter client.EventsFilter, lines bool) (err error) {
+	var last eventstore.Position
+	if lines {
+		n := &notes{to: c.cmd.ErrOrStderr()}
+		last, err = c.broker.CopyEvents(c.ctx(), c.out, filter, client.ReplayConfig{
+			OnLost:    n.lost,
+			OnResumed: func(from eventstore.Position) { n.connected(fmt.Sprintf("at position %d", from)) },
+		})
+	} else {
+		last, err = c.printEvents(filter)
+	}
+	switch {
+	case errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
+		return nil // whoever read has seen enough
+	case err == nil, last == 0, c.ctx().Err() != nil:
+		return err
+	case filter.Backwards:
+		return fmt.Errorf("replay (go on with --to %d): %w", last-1, err)
+	default:
+		return fmt.Errorf("replay (go on with --from %d): %w", last+1, err)
 	}
 }
 
-func (c *call) writeEvents(events []api.Event, lines bool) error {
-	var text []byte
-	for _, e := range events {
-		if lines {
-			text = e.AppendLine(text)
-			continue
+// printEvents writes for people, a line for each event.
+func (c *call) printEvents(filter client.EventsFilter) (last eventstore.Position, err error) {
+	for e, err := range c.broker.StreamEvents(c.ctx(), filter) {
+		if err != nil {
+			return last, err
 		}
-		text = fmt.Appendf(text, "%d  %s  %s %s  %s\n", e.Position, cellText(e.At), shortKind(e.Kind), about(e), orNone(e.Actor))
+		text := fmt.Sprintf("%d  %s  %s %s  %s\n", e.Position, cellText(e.At), shortKind(e.Kind), about(e), orNone(e.Actor))
+		if _, err := io.WriteString(c.out, text); err != nil {
+			return last, fmt.Errorf("write events: %w", err)
+		}
+		last = e.Position
 	}
-	if _, err := c.out.Write(text); err != nil {
-		return fmt.Errorf("write events: %w", err)
-	}
-	return nil
+	return last, nil
 }
 
 // about says which channel and messages an event is about, and why it happened.

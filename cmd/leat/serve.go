@@ -177,6 +177,7 @@ type broker struct {
 	logger    *slog.Logger
 	store     *eventstore.Store
 	sealer    *eventstore.Sealer
+	head      *eventstore.Head
 	views     *projections.Views
 	commands  *commands.Broker
 	hub       *replication.Hub
@@ -196,8 +197,9 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.store.Logger = logger
 	b.sealer = &eventstore.Sealer{Store: b.store, Interval: config.Seal}
+	b.head = eventstore.NewHead(b.store)
 	b.commands = commands.New(commands.Config{
-		Pool: pool, Logger: logger, Announce: b.announce,
+		Pool: pool, Logger: logger, Announce: b.announce, Done: b.head.Poke,
 		Tails: func() bool { return b.tail.State().Mode == replication.ModeWAL },
 	})
 	listener := &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
@@ -210,7 +212,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.tail = replication.NewTail(replication.TailConfig{
 		URL: directURL, Pool: pool, Decoder: config.Decoder, Off: config.Tail == tailNotify,
-		Wanted: wanted, Sink: b.hub, Wake: b.commands.Wake, Fallback: listener.Run, Logger: logger,
+		Wanted: wanted, Sink: b.hub, Wake: b.hear, Fallback: listener.Run, Logger: logger,
 	})
 	b.registry = replication.NewRegistry(pool, id, b.tail, logger)
 	b.announcer = replication.NewAnnouncer(pool, b.registry, logger)
@@ -222,6 +224,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		Projections: views,
 		Log:         b.store,
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
+		Head:        b.head,
 		Tail:        tailAPI(b.tail),
 		Streams:     streamsAPI{hub: b.hub},
 		Origins:     config.Origins,
@@ -245,9 +248,15 @@ func (b *broker) announce(channels []eventstore.ChannelID, logged bool) {
 	b.announcer.Announce(channels, logged)
 }
 
+// hear tells of queues that have new messages, by the write-ahead log.
+func (b *broker) hear(channels ...eventstore.ChannelID) {
+	b.commands.Wake(channels...)
+	b.head.Poke()
+}
+
 // wake tells of channels that have new messages; none means any.
 func (b *broker) wake(channels ...eventstore.ChannelID) {
-	b.commands.Wake(channels...)
+	b.hear(channels...)
 	b.hub.Poke(channels...)
 }
 
@@ -259,6 +268,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(parts)
 	group.Go(func() error { return b.store.Run(failed) })
 	group.Go(func() error { return b.sealer.Run(failed) })
+	group.Go(func() error { return b.head.Run(failed) })
 	group.Go(func() error { return b.views.Run(failed) })
 	group.Go(func() error { return b.announcer.Run(failed) })
 	group.Go(func() error { return b.tail.Run(failed) })
