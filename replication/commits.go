@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -21,11 +22,14 @@ const (
 	flushWithin = 10 * time.Second
 	flushAgain  = 20 * time.Millisecond // after a failure; doubles up to
 	flushRarely = time.Second
+	busyAgain   = 5 * time.Millisecond // where somebody else holds a position; doubles up to
+	busyRarely  = 200 * time.Millisecond
 )
 
 // committer merges commits of points: while a flush is on its way, others gather,
 // and share the next one. So a point has at most one event per flush, and the
-// database at most one transaction of ours at a time.
+// database at most one transaction of ours at a time. A commit whose position is held
+// by a transaction of others comes again later, and keeps nobody else.
 type committer struct {
 	pool   *pgxpool.Pool
 	logger *slog.Logger
@@ -45,11 +49,13 @@ type commit struct {
 	member     string // "": an operator
 	joined     time.Time
 	generation eventstore.Position
-	lasts      map[int]eventstore.Offset // by partition, the last that was processed
+	lasts      map[int]eventstore.Offset // by partition, the last that was processed; what has no answer yet
+	sinces     map[int]time.Time         // of the grants by which a member of a group read
 
-	done chan struct{}
-	err  error
-	left chan struct{} // closed when the caller does not wait any more
+	done  chan struct{}
+	err   error
+	pause time.Duration // before it comes again
+	left  chan struct{} // closed when the caller does not wait any more
 }
 
 // submit answers after the flush that held the commit. A flush that fails because
@@ -57,19 +63,25 @@ type commit struct {
 // first, the commit may have been made, or not.
 func (c *committer) submit(ctx context.Context, mine *commit) error {
 	mine.done, mine.left = make(chan struct{}), make(chan struct{})
-	c.mu.Lock()
-	c.queue = append(c.queue, mine)
-	if !c.flying {
-		c.flying = true
-		go c.fly()
-	}
-	c.mu.Unlock()
+	mine.lasts = maps.Clone(mine.lasts)
+	c.enqueue(mine)
 	select {
 	case <-mine.done:
 		return mine.err
 	case <-ctx.Done():
 		close(mine.left)
 		return ctx.Err()
+	}
+}
+
+// enqueue has commits flushed soon.
+func (c *committer) enqueue(commits ...*commit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = append(c.queue, commits...)
+	if !c.flying {
+		c.flying = true
+		go c.fly()
 	}
 }
 
@@ -168,12 +180,12 @@ func (c *committer) flushEach(batch []*commit, err error) (again []*commit) {
 
 const commitPointsSQL = `-- replication.commitPoints
 select c.item, c.code, coalesce(c.epoch, 0), coalesce(c.resume, 0)
-from leat.commit_points($1, $2, $3, $4, $5, $6, $7, $8, $9) c`
+from leat.commit_points($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) c`
 
 // verdict is what became of one row of a flush.
 type verdict struct {
 	Item   int
-	Code   eventstore.Code // "": it counts
+	Code   eventstore.Code // "": it counts; busy: not judged yet
 	Epoch  eventstore.Position
 	Resume eventstore.Offset
 }
@@ -189,19 +201,40 @@ func (c *committer) flush(batch []*commit) error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
 	verdicts, err := queryStructs[verdict](ctx, c.pool, commitPointsSQL, rows.channels, rows.points, rows.partitions,
-		rows.lasts, rows.epochs, rows.members, rows.joins, rows.generations, rows.actors)
+		rows.lasts, rows.epochs, rows.members, rows.joins, rows.generations, rows.sinces, rows.actors)
 	if err != nil {
 		return err
 	}
 	for _, v := range verdicts {
-		if one := rows.of[v.Item-1]; v.Code != "" && one.err == nil {
+		one := rows.of[v.Item-1]
+		if v.Code == eventstore.Busy {
+			continue
+		}
+		delete(one.lasts, int(rows.partitions[v.Item-1]))
+		if v.Code != "" && one.err == nil {
 			one.err = one.refusal(v)
 		}
 	}
-	for _, one := range batch {
-		close(one.done)
-	}
+	c.answer(batch)
 	return nil
+}
+
+// answer answers those whose rows all have a verdict; the others come again.
+func (c *committer) answer(batch []*commit) {
+	var busy []*commit
+	pause := busyRarely
+	for _, one := range batch {
+		if len(one.lasts) == 0 {
+			close(one.done)
+			continue
+		}
+		busy = append(busy, one)
+		one.pause = min(max(2*one.pause, busyAgain), busyRarely)
+		pause = min(pause, one.pause)
+	}
+	if len(busy) > 0 {
+		time.AfterFunc(pause, func() { c.enqueue(busy...) })
+	}
 }
 
 // commitRows are the columns of leat.commit_points, in types that need no look at
@@ -216,6 +249,7 @@ type commitRows struct {
 	members     []*string
 	joins       []*time.Time
 	generations []*int64
+	sinces      []*time.Time
 	actors      []*string
 }
 
@@ -229,6 +263,7 @@ func (r *commitRows) add(c *commit, partition int, last eventstore.Offset) {
 	r.members = append(r.members, optional(c.member))
 	r.joins = append(r.joins, optional(c.joined))
 	r.generations = append(r.generations, optional(int64(c.generation)))
+	r.sinces = append(r.sinces, optional(c.sinces[partition]))
 	r.actors = append(r.actors, optional(c.actor))
 }
 

@@ -86,7 +86,7 @@ func TestCommitsCoalesce(t *testing.T) {
 	// A flush that waits for a lock gathers all that come.
 	tx, err := l.pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = tx.Exec(ctx, `select from leat.point_positions where name = $1 for update`, name(0))
+	_, err = tx.Exec(ctx, `lock table leat.point_positions in exclusive mode`)
 	require.NoError(t, err)
 	var group sync.WaitGroup
 	for i := range points {
@@ -163,7 +163,7 @@ func TestCommitThatFailsAlone(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := l.pool.Begin(ctx)
 	require.NoError(t, err)
-	_, err = tx.Exec(ctx, `select from leat.point_positions where name = 'p' for update`)
+	_, err = tx.Exec(ctx, `lock table leat.point_positions in exclusive mode`)
 	require.NoError(t, err)
 	var group sync.WaitGroup
 	fine, broken := make([]error, 10), make([]error, 10)

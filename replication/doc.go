@@ -108,7 +108,8 @@
 //	  - A commit is durable when it is answered, never moves a point back, and is tried
 //	    again while the database fails (TestCommitIsMonotonic, TestFS10…), and until
 //	    snapshots show what the tail told of (TestCommitBeforeSnapshotsShow). Deliveries
-//	    move nothing (TestF33…).
+//	    move nothing (TestF33…). A transaction that holds a position makes only those
+//	    wait whose commits need it (TestG9Held…).
 //	  - Of what was committed nothing is given out again: whoever takes a point or a
 //	    partition over locks its position and reads it behind the last commit, and
 //	    commits of the former holder are refused (TestTakeoverRace,
@@ -117,16 +118,26 @@
 //	    with where one can go on (TestG7ResumeBelowRetention).
 //
 // A point with one partition belongs to who came last; the one before ends with
-// point_taken. The partitions of a group, 2 to 64 and fixed, are shared by its members
-// evenly; a change moves as few as possible, at once (leat.share_point). A routing key
-// belongs to partition FNV-1a 64 mod n, for good. While a partition goes over, its
-// former member may still have messages in hand that the new one gets again, because
-// they were not committed: for a moment, a key may be with both. A fault that is known:
-// TestG7GroupSharesStream finds, in about one run of fifteen, a message that comes to a
-// member although another one has committed it. The cause is not found yet.
+// point_taken, and may get a little more until it hears of it. The partitions of a
+// group, 2 to 64 and fixed, are shared by its members evenly; a change moves as few as
+// possible (leat.share_point). A routing key belongs to partition FNV-1a 64 mod n, for
+// good.
+//
+// Two members never read a partition at the same time (TestG7GroupHandOver):
+//
+//	share_point    a new member is to have it: the holder's row says leaving
+//	watch_members  its broker hears of it, and takes the grant away
+//	reassign       its reader goes by that, and hands out nothing more of it
+//	let_go         the row goes, and share_point gives the partition to the new member,
+//	               which reads behind the last commit
+//
+// What was handed out and not committed comes again to the new member. A commit counts
+// by the grant that was read by, so that one from before does not count when the
+// partition has been away and is back (TestG7GroupCommitAfterLoss).
 //
 // Members live in unlogged tables. A broker renews its own every 3 s; after 10 s
-// without, others take their partitions (TestGroupOfDeadBroker). A broker that slept,
+// without, others take their partitions (TestGroupOfDeadBroker); its members hand out
+// nothing when they are silent for 6 s (TestG7GroupSilence). A broker that slept,
 // or a server that crashed, finds its members forgotten and enters them again under
 // their names; they read on where they were unless somebody else has committed
 // meanwhile (TestF28MembersCome…). A reset gives the point another generation, which

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ const (
 	tendEvery   = time.Second           // how late a member learns what happened elsewhere
 	tendGap     = 20 * time.Millisecond // between two looks, whoever pokes
 	renewEvery  = 3 * time.Second       // signs of life; leat.member_time() is the patience
+	aliveFor    = 6 * time.Second       // after one; less than the patience, even if the next one comes late
 	tendWithin  = 5 * time.Second       // one look
 	leaveWithin = 2 * time.Second       // at the end
 	fnvOffset   = 14695981039346656037  // FNV-1a, 64 bits
@@ -97,10 +99,7 @@ func (p *Points) enter(m *membership) {
 func (p *Points) tend(ctx context.Context, renew bool) error {
 	looking, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
-	if err := p.letGo(looking); err != nil {
-		return err
-	}
-	return p.watch(looking, renew)
+	return errors.Join(p.letGo(looking), p.give(looking), p.watch(looking, renew))
 }
 
 const leavePointsSQL = `-- replication.leavePoints
@@ -125,17 +124,43 @@ func (p *Points) letGo(ctx context.Context) error {
 	return eventstore.FromPg(err)
 }
 
+const letGoSQL = `-- replication.letGo
+select leat.let_go($1, $2, $3, $4, $5)`
+
+// give tells the database which partitions are free for others. What fails is tried
+// again, since the next look tells that they wait.
+func (p *Points) give(ctx context.Context) error {
+	var rows memberColumns
+	var partitions []int16
+	p.mu.Lock()
+	for m := range p.members {
+		m.mu.Lock()
+		for _, partition := range m.parted() {
+			rows.add(m)
+			partitions = append(partitions, int16(partition))
+		}
+		m.mu.Unlock()
+	}
+	p.mu.Unlock()
+	if len(partitions) == 0 {
+		return nil
+	}
+	_, err := p.pool.Exec(ctx, letGoSQL, rows.channels, rows.points, rows.members, rows.joins, partitions)
+	return eventstore.FromPg(err)
+}
+
 const watchMembersSQL = `-- replication.watchMembers
-select w.item, w.state, w.held, w.since, w.nexts
+select w.item, w.state, w.held, w.since, w.nexts, w.leaving
 from leat.watch_members($1, $2, $3, $4, $5, $6, $7, $8) w`
 
 // seen is what leat.watch_members tells of a member.
 type seen struct {
-	Item  int
-	State string
-	Held  []int16
-	Since []time.Time
-	Nexts []eventstore.Offset
+	Item    int
+	State   string
+	Held    []int16 // partitions, with Since and Nexts
+	Since   []time.Time
+	Nexts   []eventstore.Offset
+	Leaving []int16 // partitions that others wait for
 }
 
 // watch compares what the members believe with the database.
@@ -151,7 +176,7 @@ func (p *Points) watch(ctx context.Context, renew bool) error {
 	if len(members) == 0 {
 		return nil
 	}
-	rows := memberRows(members)
+	rows, asked := memberRows(members), time.Now()
 	found, err := queryStructs[seen](ctx, p.pool, watchMembersSQL, renew, rows.channels, rows.points, rows.members,
 		rows.joins, rows.generations, rows.counts, rows.latest)
 	if err != nil {
@@ -162,7 +187,7 @@ func (p *Points) watch(ctx context.Context, renew bool) error {
 		m := members[s.Item-1]
 		switch s.State {
 		case "held":
-			m.hold(s.Held, s.Since, s.Nexts)
+			m.hold(s)
 		case "lost":
 			lost = append(lost, m)
 		case "stale":
@@ -172,6 +197,11 @@ func (p *Points) watch(ctx context.Context, renew bool) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	if renew {
+		for _, m := range members {
+			m.live(asked)
 		}
 	}
 	return p.enterAgain(ctx, lost)
@@ -197,12 +227,11 @@ func pointTaken(point string) error {
 	return eventstore.NewError(eventstore.PointTaken, "Another consumer reads with point %s now.", point)
 }
 
-const sharePointSQL = `-- replication.sharePoint
-select leat.share_point($1, $2)`
-
 // share gives the partitions of those who have gone to the others.
 func (p *Points) share(ctx context.Context, m *membership) error {
-	_, err := p.pool.Exec(ctx, sharePointSQL, m.channel, m.point)
+	var rows memberColumns
+	rows.add(m)
+	_, err := p.pool.Exec(ctx, letGoSQL, rows.channels, rows.points, rows.members, rows.joins, []*int16{nil})
 	p.poke() // to see what came of it
 	return eventstore.FromPg(err)
 }

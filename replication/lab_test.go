@@ -1,6 +1,7 @@
 package replication_test
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -118,6 +119,20 @@ func (l lab) events() []string {
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(l.t, err)
 	return list
+}
+
+// hold runs statements in a transaction that ends with the test, or by release.
+func (l lab) hold(statements ...string) (release func()) {
+	l.t.Helper()
+	tx, err := l.pool.Begin(ctx)
+	require.NoError(l.t, err)
+	release = sync.OnceFunc(func() { _ = tx.Rollback(ctx) })
+	l.t.Cleanup(release)
+	for _, sql := range statements {
+		_, err := tx.Exec(ctx, sql)
+		require.NoError(l.t, err)
+	}
+	return release
 }
 
 func (l lab) declare(point string, start eventstore.Start) {

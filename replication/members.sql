@@ -66,7 +66,8 @@ create function leat.member_time() returns interval
 language sql immutable set search_path = '' as $$ select interval '10 s' $$;
 
 -- Gives the partitions of a point to the members that live, evenly, and lets as many
--- as possible stay where they are.
+-- as possible stay where they are. What nobody has is given at once. What a member
+-- that lives is to give up it keeps until it lets go, lest two read a partition.
 create function leat.share_point(channel integer, point text) returns void
 language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
@@ -96,28 +97,41 @@ begin
     if n = 0 then
         return;
     end if;
+    -- A newer one of the same name has what the older had.
+    update leat.point_holders h
+    set joined = m.joined, since = greatest(now_, h.since + interval '1 microsecond')
+    from leat.point_members m
+    where h.channel_id = channel and h.name = point
+      and m.channel_id = channel and m.name = point and m.member = h.member and m.joined <> h.joined;
     insert into leat.point_holders as h (channel_id, name, partition, member, joined, since)
     select channel, point, w.partition, w.member, w.joined, now_
     from leat.fair_shares(channel, point, shares, n) w
     on conflict on constraint point_holders_pkey do update
-        set member = excluded.member, joined = excluded.joined, since = greatest(excluded.since, h.since + interval '1 microsecond')
-        where (h.member, h.joined) <> (excluded.member, excluded.joined);
+        set leaving = h.member <> excluded.member
+        where h.leaving <> (h.member <> excluded.member);
 end
 $$;
 
--- Who is to hold which partition. Those who hold most get the larger shares.
+-- Who is to hold which partition. Those who hold most get the larger shares, and what
+-- is to be given up already goes first, so that the answer stays the same while it
+-- goes over.
 create function leat.fair_shares(channel integer, point text, shares integer, n integer)
 returns table (partition smallint, member text, joined timestamptz)
 language sql stable set search_path = '' set enable_seqscan = off as $$
     with holders as (
-        select h.partition, h.member, row_number() over (partition by h.member order by h.partition) as place
+        select h.partition, h.member, h.leaving,
+               row_number() over (partition by h.member order by h.leaving, h.partition) as place
         from leat.point_holders h
         where h.channel_id = channel and h.name = point
     ), members as (
         select m.member, m.joined,
-               shares / n + (row_number() over (order by (select count(*) from holders h where h.member = m.member) desc, m.member)
-                   <= shares % n)::integer as quota
+               shares / n + (row_number() over (order by k.staying desc, k.held desc, m.member) <= shares % n)::integer as quota
         from leat.point_members m
+        cross join lateral (
+            select count(*) as held, count(*) filter (where not h.leaving) as staying
+            from holders h
+            where h.member = m.member
+        ) k
         where m.channel_id = channel and m.name = point
     ), kept as (
         select h.partition, m.member, m.joined
@@ -138,10 +152,11 @@ language sql stable set search_path = '' set enable_seqscan = off as $$
 $$;
 
 -- Looks after the members of a broker: all of them, each with what the broker knows.
--- Answers only where something else is the case: their partitions are others
--- (held), nobody knows them any more (lost), somebody else took their place (taken),
--- the point was reset (moved) or deleted (deleted), or its stream (gone). stale are
--- groups of theirs with members that have gone. Waits for nobody.
+-- Answers only where something else is the case: their partitions are others, or
+-- some are to be let go of (held), nobody knows them any more (lost), somebody else
+-- took their place (taken), the point was reset (moved) or deleted (deleted), or its
+-- stream (gone). stale are groups of theirs with members that have gone. Waits for
+-- nobody.
 create function leat.watch_members(
     renew       boolean,
     channels    integer[],
@@ -151,7 +166,7 @@ create function leat.watch_members(
     generations bigint[],
     counts      integer[],
     latest      timestamptz[]
-) returns table (item integer, state text, held smallint[], since timestamptz[], nexts bigint[])
+) returns table (item integer, state text, held smallint[], since timestamptz[], nexts bigint[], leaving smallint[])
 language plpgsql set search_path = '' set enable_seqscan = off as $$
 begin
     if renew then
@@ -183,27 +198,29 @@ begin
                        where o.channel_id = w.channel and o.name = w.point and o.joined > w.joined)) then 'taken'
                    else 'lost'
                end as state,
-               h.held, h.since, h.nexts
+               h.held, h.since, h.nexts, h.leaving
         from watched w
         left join leat.channels c on c.id = w.channel and c.deleted_at is null
         left join leat.points p on p.channel_id = w.channel and p.name = w.point
         left join leat.point_members m on m.channel_id = w.channel and m.name = w.point and m.member = w.member
         cross join lateral (
-            select coalesce(array_agg(h.partition order by h.partition), '{}') as held,
-                   coalesce(array_agg(h.since order by h.partition), '{}') as since,
-                   coalesce(array_agg(o.next_offset order by h.partition), '{}') as nexts
+            select coalesce(array_agg(h.partition order by h.partition) filter (where not h.leaving), '{}') as held,
+                   coalesce(array_agg(h.since order by h.partition) filter (where not h.leaving), '{}') as since,
+                   coalesce(array_agg(o.next_offset order by h.partition) filter (where not h.leaving), '{}') as nexts,
+                   coalesce(array_agg(h.partition order by h.partition) filter (where h.leaving), '{}') as leaving
             from leat.point_holders h
             join leat.point_positions o using (channel_id, name, partition)
             where h.channel_id = w.channel and h.name = w.point and h.member = w.member and h.joined = w.joined
         ) h
     )
-    select s.n::integer, s.state, s.held, s.since, s.nexts
+    select s.n::integer, s.state, s.held, s.since, s.nexts, s.leaving
     from seen s
     where s.state <> 'held'
+       or s.leaving <> '{}'
        or cardinality(s.held) <> s.count
        or (select max(u) from unnest(s.since) u) <> s.latest
     union all
-    select min(w.n)::integer, 'stale', '{}', '{}', '{}'
+    select min(w.n)::integer, 'stale', '{}', '{}', '{}', '{}'
     from watched w
     join leat.points p on p.channel_id = w.channel and p.name = w.point and p.partitions > 1
     where exists (
@@ -250,9 +267,40 @@ begin
 end
 $$;
 
+-- Members let go of partitions (null: of none), which nobody reads for them any more,
+-- and the others share them. Who holds a point for long keeps nobody for long.
+create function leat.let_go(channels integer[], points text[], members text[], joins timestamptz[], partitions smallint[])
+returns void
+language plpgsql set search_path = '' set enable_seqscan = off set lock_timeout = '1s' as $$
+declare
+    shared record;
+begin
+    for shared in
+        select p.channel_id, p.name
+        from (select distinct l.* from unnest(channels, points) l (channel, point)) l
+        join leat.points p on p.channel_id = l.channel and p.name = l.point
+        order by p.channel_id, p.name
+        for no key update of p
+    loop
+        -- Before the holders, as everybody: commits wait for it, or it for them.
+        perform from leat.point_members m where m.channel_id = shared.channel_id and m.name = shared.name order by m.member for update;
+        perform from leat.point_positions p
+        where p.channel_id = shared.channel_id and p.name = shared.name
+        order by p.partition
+        for no key update;
+        delete from leat.point_holders h
+        using unnest(channels, points, members, joins, partitions) l (channel, point, member, joined, partition)
+        where h.channel_id = shared.channel_id and h.name = shared.name
+          and l.channel = h.channel_id and l.point = h.name
+          and l.member = h.member and l.joined = h.joined and l.partition = h.partition;
+        perform leat.share_point(shared.channel_id, shared.name);
+    end loop;
+end
+$$;
+
 -- Members go, and leave their partitions to the others.
 create function leat.leave_points(channels integer[], points text[], members text[], joins timestamptz[]) returns void
-language plpgsql set search_path = '' set enable_seqscan = off as $$
+language plpgsql set search_path = '' set enable_seqscan = off set lock_timeout = '1s' as $$
 declare
     shared record;
 begin

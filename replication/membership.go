@@ -33,13 +33,17 @@ type membership struct {
 
 	changes chan struct{}
 
-	mu     sync.Mutex
-	err    error
-	grants map[int]grant
-	drawn  uint64
-	known  map[int]eventstore.Offset // the next that the point has, as far as we know
-	since  map[int]time.Time
-	again  bool // it is being entered again
+	mu      sync.Mutex
+	err     error
+	grants  map[int]grant
+	parting map[int]uint64            // what it is to let go of, and the version that says so
+	version uint64                    // of grants; they take their ids from it
+	seen    uint64                    // the version that the reader goes by
+	alive   time.Time                 // until then nobody can have taken it for dead
+	known   map[int]eventstore.Offset // the next that the point has, as far as we know
+	sent    map[int]eventstore.Offset // and when the commits under way count
+	since   map[int]time.Time
+	again   bool // it is being entered again
 }
 
 // grant is the right to read a partition. One with another id is to be read from
@@ -88,6 +92,7 @@ func (p *Points) join(ctx context.Context, r eventstore.SubscribeRequest) (*memb
 		return nil, err
 	}
 	args := append([]any{r.Stream, r.Point, r.Partitions}, append(at, r.Actor, r.Member, p.broker)...)
+	asked := time.Now()
 	j, err := queryStruct[joinedPoint](ctx, p.pool, joinPointSQL, args...)
 	if err != nil {
 		return nil, err
@@ -96,10 +101,10 @@ func (p *Points) join(ctx context.Context, r eventstore.SubscribeRequest) (*memb
 		points: p, stream: r.Stream, point: r.Point, member: r.Member, actor: r.Actor,
 		channel: j.Channel, epoch: j.Epoch, partitions: j.Partitions, resumed: !j.Created, first: j.First, end: j.End,
 		joined: j.Joined, generation: j.Generation,
-		changes: make(chan struct{}, 1),
-		grants:  map[int]grant{}, known: map[int]eventstore.Offset{}, since: map[int]time.Time{},
+		changes: make(chan struct{}, 1), alive: asked.Add(aliveFor),
+		grants: map[int]grant{}, parting: map[int]uint64{}, known: map[int]eventstore.Offset{}, sent: map[int]eventstore.Offset{}, since: map[int]time.Time{},
 	}
-	m.hold(j.Held, j.Since, j.Nexts)
+	m.hold(seen{Held: j.Held, Since: j.Since, Nexts: j.Nexts})
 	select {
 	case <-m.changes: // the first is no change
 	default:
@@ -108,43 +113,115 @@ func (p *Points) join(ctx context.Context, r eventstore.SubscribeRequest) (*memb
 	return m, nil
 }
 
-// held is what the member may read now, by partition. An error says why the
-// membership ended.
-func (m *membership) held() (map[int]grant, error) {
+// held is what the member may read now, by partition, and the version of that. An
+// error says why the membership ended.
+func (m *membership) held() (grants map[int]grant, version uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return maps.Clone(m.grants), m.err
+	return maps.Clone(m.grants), m.version, m.err
+}
+
+// took says that the reader goes by that version of what is held: it hands out
+// nothing more of what is not. Others get that then, and not before.
+func (m *membership) took(version uint64) {
+	m.mu.Lock()
+	m.seen = max(m.seen, version)
+	free := len(m.parted()) > 0
+	m.mu.Unlock()
+	if free {
+		m.points.poke()
+	}
+}
+
+// parted are the partitions that the reader has let go of. The mutex is held.
+func (m *membership) parted() (partitions []int) {
+	for partition, version := range m.parting {
+		if version <= m.seen {
+			partitions = append(partitions, partition)
+		}
+	}
+	return partitions
 }
 
 // changed receives when what held answers has changed.
 func (m *membership) changed() <-chan struct{} { return m.changes }
 
+// isAlive reports whether nobody can have taken the member for dead, and its
+// partitions, since the broker gave the last sign of life.
+func (m *membership) isAlive() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Before(m.alive)
+}
+
+// live notes a sign of life.
+func (m *membership) live(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !time.Now().Before(m.alive) {
+		m.tell()
+	}
+	m.alive = at.Add(aliveFor)
+}
+
+// processed is the last offset of a partition that was processed, and the grant by
+// which it was read.
+type processed struct {
+	last  eventstore.Offset
+	grant uint64
+}
+
 // commit moves the positions of partitions durably: each to behind its last offset
 // that was processed. A member of a group should name all partitions that it holds:
 // those of which it has nothing outstanding go along with the others, or retention
-// would overtake them. Partitions that somebody else holds by now are refused with
-// point_taken; the others count.
-func (m *membership) commit(ctx context.Context, epoch eventstore.Position, lasts map[int]eventstore.Offset) error {
-	m.mu.Lock()
-	err, generation := m.err, m.generation
-	m.mu.Unlock()
-	if err != nil || len(lasts) == 0 {
+// would overtake them. Partitions that somebody else holds by now, or held since, are
+// refused with point_taken; the others count.
+func (m *membership) commit(ctx context.Context, epoch eventstore.Position, done map[int]processed) error {
+	mine, lost, err := m.toCommit(epoch, done)
+	if err != nil {
 		return err
 	}
-	err = m.points.commits.submit(ctx, &commit{
-		channel: m.channel, stream: m.stream, point: m.point, epoch: epoch, actor: m.actor,
-		member: m.member, joined: m.joined, generation: generation, lasts: lasts,
-	})
-	if err != nil {
+	lasts := mine.lasts
+	if len(lasts) > 0 {
+		err = m.points.commits.submit(ctx, mine)
+	}
+	switch {
+	case err != nil:
 		m.points.poke() // it may have lost more than this
 		return err
+	case lost:
+		err = pointTaken(m.point)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for partition, last := range lasts {
 		m.known[partition] = max(m.known[partition], last+1)
 	}
-	return nil
+	return err
+}
+
+// toCommit is the commit of what was read by grants that the member still has; lost
+// says that there was more.
+func (m *membership) toCommit(epoch eventstore.Position, done map[int]processed) (mine *commit, lost bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mine = &commit{
+		channel: m.channel, stream: m.stream, point: m.point, epoch: epoch, actor: m.actor,
+		member: m.member, joined: m.joined, generation: m.generation,
+		lasts: map[int]eventstore.Offset{}, sinces: map[int]time.Time{},
+	}
+	for partition, p := range done {
+		if m.partitions > 1 {
+			if m.grants[partition].id != p.grant {
+				lost = true
+				continue
+			}
+			mine.sinces[partition] = m.since[partition]
+		}
+		mine.lasts[partition] = p.last
+		m.sent[partition] = p.last + 1
+	}
+	return mine, lost, m.err
 }
 
 // leave gives up what the member holds, soon. It may be called again.
@@ -185,38 +262,51 @@ func (m *membership) tell() {
 }
 
 // hold takes in what the database says that the member holds.
-func (m *membership) hold(held []int16, since []time.Time, nexts []eventstore.Offset) {
+func (m *membership) hold(s seen) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
 		return
 	}
-	changed := false
-	for i, p := range held {
-		partition := int(p)
-		_, before := m.grants[partition]
-		// A member that was forgotten, and is back, goes on where it was if nobody
-		// has moved the position meanwhile.
-		same := before && (m.since[partition].Equal(since[i]) || (m.again && m.known[partition] == nexts[i]))
-		if !same {
-			m.drawn++
-			m.grants[partition] = grant{m.drawn, nexts[i]}
-			m.known[partition] = nexts[i]
-			changed = true
-		}
-		m.since[partition] = since[i]
+	before := m.version
+	for i, p := range s.Held {
+		m.grant(int(p), s.Since[i], s.Nexts[i])
 	}
 	for partition := range m.grants {
-		if !slices.Contains(held, int16(partition)) {
+		if !slices.Contains(s.Held, int16(partition)) {
 			delete(m.grants, partition)
 			delete(m.since, partition)
-			changed = true
+			m.version++
 		}
 	}
-	m.again = false
-	if changed {
+	parting := map[int]uint64{}
+	for _, p := range s.Leaving {
+		partition := int(p)
+		parting[partition] = m.version
+		if version, before := m.parting[partition]; before {
+			parting[partition] = version
+		}
+	}
+	m.parting, m.again = parting, false
+	if len(m.parted()) > 0 {
+		m.points.poke()
+	}
+	if m.version != before {
 		m.tell()
 	}
+}
+
+// grant notes that the member holds a partition. One that was forgotten, and is back,
+// goes on where it was if nobody has moved the position meanwhile. The mutex is held.
+func (m *membership) grant(partition int, since time.Time, next eventstore.Offset) {
+	_, before := m.grants[partition]
+	ours := m.again && (m.known[partition] == next || m.sent[partition] == next)
+	if !before || !m.since[partition].Equal(since) && !ours {
+		m.version++
+		m.grants[partition] = grant{m.version, next}
+		m.known[partition] = next
+	}
+	m.since[partition] = since
 }
 
 // latest are the number of partitions, and when the last of them came.
@@ -244,8 +334,8 @@ func (m *membership) compare(other *membership) int {
 	return cmp.Or(cmp.Compare(m.channel, other.channel), cmp.Compare(m.point, other.point))
 }
 
-// watchedRows are the columns of leat.watch_members.
-type watchedRows struct {
+// memberColumns are the columns of members for SQL.
+type memberColumns struct {
 	channels    []int32
 	points      []string
 	members     []string
@@ -255,16 +345,20 @@ type watchedRows struct {
 	latest      []time.Time
 }
 
-func memberRows(members []*membership) (r watchedRows) {
+func memberRows(members []*membership) (r memberColumns) {
 	for _, m := range members {
-		r.channels = append(r.channels, int32(m.channel))
-		r.points = append(r.points, m.point)
-		r.members = append(r.members, m.member)
-		r.joins = append(r.joins, m.joined)
+		r.add(m)
 		r.generations = append(r.generations, int64(m.generation))
 		n, at := m.latest()
 		r.counts = append(r.counts, int32(n))
 		r.latest = append(r.latest, at)
 	}
 	return r
+}
+
+func (r *memberColumns) add(m *membership) {
+	r.channels = append(r.channels, int32(m.channel))
+	r.points = append(r.points, m.point)
+	r.members = append(r.members, m.member)
+	r.joins = append(r.joins, m.joined)
 }

@@ -74,7 +74,10 @@ $$;
 -- Commits of many callers. Each item names the last offset that was processed, in
 -- one partition or in all (-1); the code of its answer is '' where it counts, be it
 -- for nothing new. A member's commit counts unless somebody else holds the
--- partition; a commit without a member is that of an operator, and always counts.
+-- partition, or it holds it by a later grant than that of the commit (since; null is
+-- any); a commit without a member is that of an operator, and always counts. Nobody
+-- waits for a position that a transaction of others holds: what needs it is answered
+-- with busy and changes nothing.
 create function leat.commit_points(
     channels    integer[],
     points      text[],
@@ -84,35 +87,49 @@ create function leat.commit_points(
     members     text[],
     joins       timestamptz[],
     generations bigint[],
+    sinces      timestamptz[],
     actors      text[]
 ) returns table (item integer, code text, epoch bigint, resume bigint)
 language plpgsql set search_path = '' set enable_seqscan = off as $$
 declare
-    now_ timestamptz;
+    held_channels   integer[];
+    held_points     text[];
+    held_partitions smallint[];
+    now_            timestamptz;
 begin
-    perform from (select distinct c.* from unnest(channels, points, partitions) c (channel, point, partition)) c
-    join leat.point_positions p on p.channel_id = c.channel and p.name = c.point and c.partition in (p.partition, -1)
-    order by p.channel_id, p.name, p.partition
-    for no key update of p;
+    select array_agg(h.channel_id), array_agg(h.name), array_agg(h.partition)
+    into held_channels, held_points, held_partitions
+    from (
+        select p.channel_id, p.name, p.partition
+        from (select distinct c.* from unnest(channels, points, partitions) c (channel, point, partition)) c
+        join leat.point_positions p on p.channel_id = c.channel and p.name = c.point and c.partition in (p.partition, -1)
+        order by p.channel_id, p.name, p.partition
+        for no key update of p skip locked
+    ) h;
     perform leat.fence();
     now_ := clock_timestamp();
     return query
     with asked as materialized (
-        select c.n, c.channel, c.point, c.partition, c.last, c.epoch, c.member, c.joined, c.generation, c.actor
-        from unnest(channels, points, partitions, lasts, epochs, members, joins, generations, actors) with ordinality
-            c (channel, point, partition, last, epoch, member, joined, generation, actor, n)
+        select c.n, c.channel, c.point, c.partition, c.last, c.epoch, c.member, c.joined, c.generation, c.since, c.actor
+        from unnest(channels, points, partitions, lasts, epochs, members, joins, generations, sinces, actors) with ordinality
+            c (channel, point, partition, last, epoch, member, joined, generation, since, actor, n)
     ), streams as materialized (
         select c.id, c.epoch, leat.stream_end(c.id) as end_offset
         from (select distinct a.channel from asked a) a
         join leat.channels c on c.id = a.channel and c.deleted_at is null
+    ), held as materialized (
+        select distinct h.channel, h.point, h.partition
+        from unnest(held_channels, held_points, held_partitions) h (channel, point, partition)
     ), judged as materialized (
         select a.n, a.channel, a.point, t.partitions, p.partition, a.last, a.actor, p.next_offset, s.epoch, s.end_offset,
                case
                    when s.id is null then 'channel_not_found'
                    when p.partition is null then 'point_not_found'
                    when a.epoch <> s.epoch then 'epoch_changed'
+                   when bool_or(e.partition is null) over (partition by a.n) then 'busy'
                    when a.generation <> t.generation then 'point_moved'
                    when a.member is not null and (h.member, h.joined) <> (a.member, a.joined) then 'point_taken'
+                   when h.since <> a.since then 'point_taken'
                    when a.last >= s.end_offset then 'offset_ahead'
                    when a.last + 1 < p.next_offset then 'commit_behind'
                    else ''
@@ -121,6 +138,7 @@ begin
         left join streams s on s.id = a.channel
         left join leat.points t on t.channel_id = a.channel and t.name = a.point
         left join leat.point_positions p on p.channel_id = a.channel and p.name = a.point and a.partition in (p.partition, -1)
+        left join held e on e.channel = p.channel_id and e.point = p.name and e.partition = p.partition
         left join leat.point_holders h on h.channel_id = p.channel_id and h.name = p.name and h.partition = p.partition
     ), moved as materialized (
         select j.channel, j.point, j.partitions, j.partition, max(j.last) as last, (array_agg(j.actor order by j.last desc))[1] as actor

@@ -76,36 +76,99 @@ func usePoints(t *testing.T, l lab) {
 	require.NoError(t, l.Delete(ctx, "me", "s", "p"))
 }
 
-// G9: a transaction that holds a point for long holds up neither the other points of
-// the broker's members nor their signs of life. Commits share a transaction, so they
-// wait, each as long as its caller likes.
+// G9: a transaction that holds a point for long, be it the position, holds up neither
+// the other points of the broker's members nor their signs of life. A commit that
+// needs what is held waits as long as its caller likes, and alone.
 func TestG9HeldPoint(t *testing.T) {
 	t.Parallel()
 	l := newLab(t).running(t)
 	l.publish(10)
 	held := l.join(eventstore.SubscribeRequest{Point: "held", Start: earliest})
 	other := l.join(eventstore.SubscribeRequest{Point: "other", Start: earliest})
-	tx, err := l.pool.Begin(ctx)
-	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(ctx) }()
-	_, err = tx.Exec(ctx, `select from leat.point_members where name = 'held' for update`)
-	require.NoError(t, err)
-	_, err = tx.Exec(ctx, `select from leat.points where name = 'held' for update`)
-	require.NoError(t, err)
-	var until time.Time
-	sign := func() time.Time {
-		var at time.Time
-		require.NoError(t, l.pool.QueryRow(ctx, `select until from leat.point_members where name = 'other'`).Scan(&at))
-		return at
+	release := l.hold(`select from leat.point_members where name = 'held' for update`, `select from leat.points where name = 'held' for update`)
+	sign := func() (until time.Time) {
+		require.NoError(t, l.pool.QueryRow(ctx, `select until from leat.point_members where name = 'other'`).Scan(&until))
+		return until
 	}
-	until = sign()
+	until := sign()
 	require.Eventually(t, func() bool { return sign().After(until) }, patience, 10*time.Millisecond)
 	require.NoError(t, other.Commit(ctx, map[int]eventstore.Offset{0: 3}))
 	third := l.join(eventstore.SubscribeRequest{Point: "other"})
 	require.EqualValues(t, 4, nextOf(t, third))
 	require.NoError(t, held.Commit(ctx, map[int]eventstore.Offset{0: 3}), "a commit needs the position only")
+	release()
+
+	release = l.hold(`select from leat.point_positions where name = 'held' for update`)
+	waits := make(chan error, 2)
+	go func() { waits <- held.Commit(ctx, map[int]eventstore.Offset{0: 6}) }()
+	go func() { waits <- l.Commit(ctx, "", "s", "held", eventstore.StreamPosition{Offset: 5}) }()
+	for last := range eventstore.Offset(6) {
+		require.NoError(t, third.Commit(ctx, map[int]eventstore.Offset{0: 4 + last}), "others need not wait")
+	}
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, held.Commit(short, map[int]eventstore.Offset{0: 7}), context.DeadlineExceeded)
+	require.Empty(t, waits)
+	release()
+	for range 2 {
+		if err := <-waits; err != nil {
+			refused(t, eventstore.CommitBehind, err) // the lower one, if it came after the other
+		}
+	}
+	require.Equal(t, []eventstore.Offset{7}, l.positions("held"))
+	l.verify()
 	held.Leave()
 	third.Leave()
+}
+
+// G9, of a group: of a commit of many partitions only what is held waits, and what
+// was moved before stays where it is. A commit of all partitions is made at once, or not at all.
+func TestG9HeldPartition(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.publish(10)
+	m := l.join(eventstore.SubscribeRequest{Partitions: 3, Start: earliest})
+	release := l.hold(`select from leat.point_positions where partition = 1 for update`)
+	waits := make(chan error, 2)
+	go func() { waits <- m.Commit(ctx, map[int]eventstore.Offset{0: 3, 1: 4, 2: 5}) }()
+	require.Eventually(t, func() bool { return slices.Equal(l.positions("p"), []eventstore.Offset{4, 0, 6}) }, patience, time.Millisecond)
+	go func() { waits <- l.commit(8) }()
+	require.NoError(t, m.Commit(ctx, map[int]eventstore.Offset{0: 6}))
+	refused(t, eventstore.CommitBehind, m.Commit(ctx, map[int]eventstore.Offset{2: 2}))
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, l.Commit(short, "", "s", "p", eventstore.StreamPosition{Offset: 7}), context.DeadlineExceeded)
+	require.Equal(t, []eventstore.Offset{7, 0, 6}, l.positions("p"))
+	require.Empty(t, waits)
+	release()
+	for range 2 {
+		if err := <-waits; err != nil {
+			refused(t, eventstore.CommitBehind, err) // partition 1, if the commit of all came first
+		}
+	}
+	require.Equal(t, []eventstore.Offset{9, 9, 9}, l.positions("p"))
+	l.verify()
+}
+
+// G9: who waits for a position that goes over to another is refused, as ever.
+func TestG9HeldByTaker(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.publish(10)
+	m := l.join(eventstore.SubscribeRequest{Start: earliest})
+	tx, err := l.pool.Begin(ctx)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(ctx) }()
+	_, err = tx.Exec(ctx, `select from leat.point_positions for update`)
+	require.NoError(t, err)
+	_, err = tx.Exec(ctx, `update leat.point_holders set member = 'other', joined = now()`)
+	require.NoError(t, err)
+	waits := make(chan error, 1)
+	go func() { waits <- m.Commit(ctx, map[int]eventstore.Offset{0: 3}) }()
+	require.Never(t, func() bool { return len(waits) > 0 }, 100*time.Millisecond, 10*time.Millisecond)
+	require.NoError(t, tx.Commit(ctx))
+	refused(t, eventstore.PointTaken, <-waits)
+	require.Equal(t, []eventstore.Offset{0}, l.positions("p"))
 }
 
 // Many callers who give up, and many that do not: all that wait are answered.

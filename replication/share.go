@@ -56,10 +56,11 @@ func (s *Subscription) changes() <-chan struct{} {
 // something else. For a partition that others have not read as far as this
 // subscription has, it goes back.
 func (s *Subscription) reassign() (changed bool, err error) {
-	grants, err := s.member.held()
+	grants, version, err := s.member.held()
 	if err != nil {
 		return false, err
 	}
+	defer s.member.took(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for partition := range s.shares {
@@ -107,8 +108,10 @@ func (s *Subscription) partitions() []int {
 
 func (s *Subscription) grouped() bool { return s.member != nil && s.member.partitions > 1 }
 
-// idle reports whether the point is held by others as a whole.
-func (s *Subscription) idle() bool { return s.member != nil && len(s.shares) == 0 }
+// idle reports whether all of the point is held by others, or, in a group, may be.
+func (s *Subscription) idle() bool {
+	return s.member != nil && len(s.shares) == 0 || s.grouped() && !s.member.isAlive()
+}
 
 // Ack says that everything delivered so far, up to and with the message of this
 // offset, needs no room in the window any more.
@@ -141,19 +144,19 @@ func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPositio
 	if err := s.aheadOf(ctx, last); err != nil {
 		return err
 	}
-	done, lasts, lost := s.lasts(last.Offset)
-	if err := s.commit(ctx, last.Epoch, lasts); err != nil {
+	count, done, lost := s.done(last.Offset)
+	if err := s.commit(ctx, last.Epoch, done); err != nil {
 		if s.grouped() && errors.Is(err, &eventstore.Error{Code: eventstore.CommitBehind}) {
 			err = pointTaken(s.member.point) // others had a partition meanwhile, and were faster
 		}
 		return err
 	}
 	s.mu.Lock()
-	for partition, last := range lasts {
-		s.committed[partition] = max(s.committed[partition], last+1)
+	for partition, p := range done {
+		s.committed[partition] = max(s.committed[partition], p.last+1)
 	}
 	if s.grouped() {
-		s.progress.drop(done)
+		s.progress.drop(count)
 	} else {
 		s.backlog.ack(last.Offset)
 		s.next = max(s.next, last.Offset+1) // processed in an earlier life
@@ -168,10 +171,10 @@ func (s *Subscription) Commit(ctx context.Context, last eventstore.StreamPositio
 
 // commit tries again what is refused for being ahead, for as long as the stream only
 // does not show yet what the ring was told is committed.
-func (s *Subscription) commit(ctx context.Context, epoch eventstore.Position, lasts map[int]eventstore.Offset) error {
+func (s *Subscription) commit(ctx context.Context, epoch eventstore.Position, done map[int]processed) error {
 	for {
-		err := s.member.commit(ctx, epoch, lasts)
-		if !isAhead(err) || s.ring.span().end <= greatest(lasts) {
+		err := s.member.commit(ctx, epoch, done)
+		if !isAhead(err) || s.ring.span().end <= greatest(done) {
 			return err
 		}
 		select {
@@ -184,28 +187,28 @@ func (s *Subscription) commit(ctx context.Context, epoch eventstore.Position, la
 	}
 }
 
-func greatest(lasts map[int]eventstore.Offset) eventstore.Offset {
+func greatest(done map[int]processed) eventstore.Offset {
 	most := eventstore.Offset(-1)
-	for _, last := range lasts {
-		most = max(most, last)
+	for _, p := range done {
+		most = max(most, p.last)
 	}
 	return most
 }
 
-// lasts are the last offsets of the partitions that are processed when everything up
-// to and with the message of an offset is, and how many deliveries that is. lost says
-// that some of them are of partitions that were in other hands meanwhile, or that the
-// offset came again since and it is not known which of the two is meant.
-func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[int]eventstore.Offset, lost bool) {
+// done is what is processed of each partition when everything up to and with the
+// message of an offset is, and how many deliveries that is. lost says that some of
+// them are of partitions that were in other hands meanwhile, or that the offset came
+// again since and it is not known which of the two is meant.
+func (s *Subscription) done(offset eventstore.Offset) (count uint64, done map[int]processed, lost bool) {
 	if !s.grouped() {
-		return 0, map[int]eventstore.Offset{0: offset}, false
+		return 0, map[int]processed{0: {last: offset}}, false
 	}
-	grants, _ := s.member.held() // the commit tells why there are none
+	grants, _, _ := s.member.held() // the commit tells why there are none
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	done = s.progress.find(offset)
-	left := s.progress.after(done)
-	lasts = make(map[int]eventstore.Offset, len(s.shares))
+	count = s.progress.find(offset)
+	left := s.progress.after(count)
+	done = make(map[int]processed, len(s.shares))
 	for partition, sh := range s.shares {
 		if grants[partition].id != sh.grant {
 			continue // it was in other hands meanwhile
@@ -215,12 +218,12 @@ func (s *Subscription) lasts(offset eventstore.Offset) (done uint64, lasts map[i
 			next = max(sh.from, s.next)
 		}
 		if next > 0 {
-			lasts[partition] = next - 1
+			done[partition] = processed{last: next - 1, grant: sh.grant}
 		}
 	}
-	lost = s.progress.any(done, func(partition int) bool {
+	lost = s.progress.any(count, func(partition int) bool {
 		sh, held := s.shares[partition]
 		return !held || grants[partition].id != sh.grant
-	}) || s.progress.again(done, offset)
-	return done, lasts, lost
+	}) || s.progress.again(count, offset)
+	return count, done, lost
 }
