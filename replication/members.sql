@@ -318,6 +318,11 @@ begin
           and l.channel = shared.channel_id and l.point = shared.name and m.member = l.member and m.joined = l.joined;
         perform leat.share_point(shared.channel_id, shared.name);
     end loop;
+    perform from leat.points p
+    join (select distinct l.* from unnest(channels, points) l (channel, point)) l on p.channel_id = l.channel and p.name = l.point
+    where p.partitions = 1
+    order by p.channel_id, p.name
+    for no key update of p;
     delete from leat.point_members m
     using unnest(channels, points, members, joins) l (channel, point, member, joined)
     where m.channel_id = l.channel and m.name = l.point and m.member = l.member and m.joined = l.joined;
