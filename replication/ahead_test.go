@@ -49,8 +49,7 @@ func TestLostPartitionFreesRoom(t *testing.T) {
 	sub := s.subscribe(hub, group)
 	read(t, sub).until(12)
 	group.Member = "other"
-	other := s.subscribe(hub, group)
-	require.Len(t, other.Subscribed().Partitions, 1)
+	s.subscribe(hub, group)
 	for {
 		batch, err := next(ctx, sub)
 		require.NoError(t, err)

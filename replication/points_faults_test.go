@@ -222,7 +222,10 @@ func TestSleepingBroker(t *testing.T) {
 	run(t, l.Run) // it wakes up
 	refused(t, eventstore.PointTaken, ends(t, taken))
 	require.Equal(t, map[int]eventstore.Offset{0: 0}, must(takes.Next()))
-	require.Eventually(t, func() bool { return len(member.Grants()) == 2 && len(newer.Grants()) == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		gets, gives := member.Grants(), newer.Grants() // which lets go of two
+		return len(gets) == 2 && len(gives) == 2
+	}, patience, time.Millisecond)
 	for p, next := range must(member.Next()) {
 		require.EqualValues(t, 10, next, "of partition %d: behind what the other has committed", p)
 	}
