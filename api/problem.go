@@ -88,6 +88,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.OffsetAhead:         {http.StatusConflict, "The offset is beyond the end of the stream"},
 	eventstore.PositionAhead:       {http.StatusConflict, "The log has not come so far"},
 	eventstore.PointNotFound:       {http.StatusNotFound, "There is no such replication point"},
+	eventstore.ProjectionNotFound:  {http.StatusNotFound, "There is no such projection"},
 	eventstore.PointConflict:       {http.StatusConflict, "The replication point exists with other settings"},
 	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},
 	eventstore.PointMoved:          {http.StatusConflict, "The replication point was reset"},

@@ -42,6 +42,7 @@ const (
 	PointTaken          Code = "point_taken"          // another consumer reads with the point now
 	PointMoved          Code = "point_moved"          // somebody reset the point: read again from where it is now
 	CommitBehind        Code = "commit_behind"        // the point is further on already: only a reset moves it back
+	ProjectionNotFound  Code = "projection_not_found" //
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
 	Busy                Code = "busy"                 // somebody's long transaction holds what is needed
@@ -61,6 +62,7 @@ var codes = []Code{
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
 	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
+	ProjectionNotFound,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

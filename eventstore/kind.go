@@ -41,6 +41,15 @@ const (
 	LogSealed           Kind = "log.sealed"   // the digest of a range of the log, over the one before; see chain.go
 	LogArchived         Kind = "log.archived" // a range was written to an archive
 	LogDropped          Kind = "log.dropped"  // a range has left the log by its retention
+
+	// Of asynchronous projections.
+	ProjectionStopped        Kind = "projection.stopped"
+	ProjectionStarted        Kind = "projection.started"
+	ProjectionFailed         Kind = "projection.failed" // cannot take the event at the position in Data, and waits
+	ProjectionRetried        Kind = "projection.retried"
+	ProjectionSkipped        Kind = "projection.skipped" // went on behind the event at the position in Data
+	ProjectionRebuildStarted Kind = "projection.rebuild_started"
+	ProjectionRebuilt        Kind = "projection.rebuilt" // the new one took the place of the old one
 )
 
 var kinds = []Kind{
@@ -53,6 +62,8 @@ var kinds = []Kind{
 	LinkDeclared, LinkAltered, LinkDeleted,
 	StreamTrimmed, PointCreated, PointCommitted, PointReset, PointDeleted,
 	LogSealed, LogArchived, LogDropped,
+	ProjectionStopped, ProjectionStarted, ProjectionFailed, ProjectionRetried, ProjectionSkipped,
+	ProjectionRebuildStarted, ProjectionRebuilt,
 }
 
 // Kinds lists all kinds that this version writes.

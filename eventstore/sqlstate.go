@@ -43,6 +43,7 @@ var raised = map[string]Code{
 	"LE035": PointTaken,
 	"LE036": CommitBehind,
 	"LE037": PointMoved,
+	"LE040": ProjectionNotFound,
 }
 
 // FromPg makes an *Error of what the database or the way to it refused. Other

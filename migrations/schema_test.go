@@ -14,6 +14,7 @@ import (
 	"leat/migrations"
 	"leat/migrations/dbtest"
 	"leat/projections"
+	"leat/projections/async"
 	"leat/replication"
 )
 
@@ -92,7 +93,7 @@ func TestSchemaIsTheGoldenOne(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/schema.golden"
 	pool := dbtest.NewEmpty(t)
-	_, err := migrations.Run(t.Context(), pool, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL)
+	_, err := migrations.Run(t.Context(), pool, eventstore.SQL, projections.SQL, async.SQL, commands.SQL, replication.SQL)
 	require.NoError(t, err)
 	var lines []string
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {

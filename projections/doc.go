@@ -32,6 +32,8 @@
 // crash leaves them whole, and each change of theirs costs WAL
 // (TestDurableViewsSurviveACrash).
 //
+// Views that follow the log behind the commits, such as statistics, are in package async.
+//
 // # Reading order
 //
 // ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, streams.sql, durable.sql, views.go.

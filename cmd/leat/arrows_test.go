@@ -35,6 +35,7 @@ var homes = map[string][]string{
 	"github.com/jackc/pglogrepl":             {"leat/replication", "leat/cmd/leat/internal/bench"},
 	"github.com/coder/websocket":             {"leat/api/ws", "leat/api/client"},
 	"github.com/ThreeDotsLabs/":              {"leat/projections", "leat/api/pubsub"},
+	"github.com/DataDog/sketches-go":         {"leat/projections", "leat/queries"},
 	"github.com/spf13/":                      {"leat/cmd"},
 	"github.com/lmittmann/tint":              {"leat/cmd"},
 	"github.com/schollz/progressbar/":        {"leat/cmd"},

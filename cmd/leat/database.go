@@ -16,12 +16,13 @@ import (
 	"leat/eventstore"
 	"leat/migrations"
 	"leat/projections"
+	"leat/projections/async"
 	"leat/replication"
 )
 
 // functions are the SQL functions of every folder, for the migrator.
 func functions() []fs.FS {
-	return []fs.FS{eventstore.SQL, projections.SQL, commands.SQL, replication.SQL}
+	return []fs.FS{eventstore.SQL, projections.SQL, async.SQL, commands.SQL, replication.SQL}
 }
 
 // newLogger writes for people on a terminal and JSON elsewhere, to stderr.

@@ -24,6 +24,7 @@ import (
 	"leat/eventstore"
 	"leat/migrations/pgserver"
 	"leat/projections"
+	"leat/projections/async"
 	"leat/queries"
 	"leat/replication"
 )
@@ -45,6 +46,7 @@ type serveConfig struct {
 	Tail        string        // auto, wal or notify: whether to read the write-ahead log
 	Decoder     string        // output plugin to read it with; "" for PostgreSQL's own
 	Seal        time.Duration // how old an event may be without a seal; 0 makes no seals
+	Projections bool          // whether to keep the asynchronous projections here
 	Durable     *bool         // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
 }
 
@@ -62,6 +64,8 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&config.Tail, "tail", env("LEAT_TAIL", tailAuto), "how to hear of commits: wal (the write-ahead log), notify (LISTEN and polling), "+
 		"or auto: wal while streams are read, where the server allows it (LEAT_TAIL)")
 	flags.StringVar(&config.Decoder, "decoder", env("LEAT_DECODER", replication.PgOutput), "output plugin for the write-ahead log: pgoutput or wal2json (LEAT_DECODER)")
+	flags.BoolVar(&config.Projections, "projections", env("LEAT_PROJECTIONS", "true") == "true", "keep statistics and the other asynchronous projections; "+
+		"one broker of a database is enough (LEAT_PROJECTIONS)")
 	origins := flags.String("allow-origin", os.Getenv("LEAT_ALLOW_ORIGIN"), "origins whose pages may subscribe and consume, as "+
 		"https://shop.example or http://localhost:*, with commas between; default: the broker's own host (LEAT_ALLOW_ORIGIN)")
 	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
@@ -186,6 +190,7 @@ type broker struct {
 	announcer *replication.Announcer
 	api       *httpapi.Handler
 	points    *replication.Points
+	async     *async.Service
 	server    *http.Server
 }
 
@@ -199,9 +204,10 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	b.sealer = &eventstore.Sealer{Store: b.store, Interval: config.Seal}
 	b.head = eventstore.NewHead(b.store)
 	b.commands = commands.New(commands.Config{
-		Pool: pool, Logger: logger, Announce: b.announce, Done: b.head.Poke,
+		Pool: pool, Logger: logger, Announce: b.announce, Done: b.done,
 		Tails: func() bool { return b.tail.State().Mode == replication.ModeWAL },
 	})
+	b.async = async.New(async.Config{Pool: pool, Logger: logger, Off: !config.Projections})
 	listener := &replication.Listener{URL: directURL, Logger: logger, Wake: b.wake}
 	id := rand.Text()
 	b.points = replication.NewPoints(replication.PointsConfig{Pool: pool, Logger: logger, Broker: id})
@@ -251,7 +257,13 @@ func (b *broker) announce(channels []eventstore.ChannelID, logged bool) {
 // hear tells of queues that have new messages, by the write-ahead log.
 func (b *broker) hear(channels ...eventstore.ChannelID) {
 	b.commands.Wake(channels...)
+	b.done()
+}
+
+// done tells those who follow the log that something was appended.
+func (b *broker) done() {
 	b.head.Poke()
+	b.async.Wake()
 }
 
 // wake tells of channels that have new messages; none means any.
@@ -275,6 +287,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group.Go(func() error { return b.registry.Run(failed) })
 	group.Go(func() error { return b.hub.Run(failed) })
 	group.Go(func() error { return b.points.Run(failed) })
+	group.Go(func() error { return b.async.Run(failed) })
 
 	// Polls that wait end with the commands, so that the HTTP server can drain.
 	// Before that, push consumers give back what they hold.
