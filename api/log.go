@@ -68,3 +68,47 @@ func SealOf(s *eventstore.Seal, at time.Time) *Seal {
 	}
 	return &Seal{To: s.To, Digest: s.Digest.String(), At: at.UTC(), Position: s.Position}
 }
+
+// Log is how the log lies in the database.
+type Log struct {
+	Begin      eventstore.Position `json:"begin" doc:"the first position that is still there"`
+	Seal       *Seal               `json:"seal,omitempty" doc:"the last seal"`
+	Partitions []LogPartition      `json:"partitions" nullable:"false"`
+}
+
+// LogPartition is a partition of the log, which leaves it as a whole.
+type LogPartition struct {
+	Name     string              `json:"name" doc:"of the table, in the schema leat"`
+	From     eventstore.Position `json:"from" doc:"first position"`
+	To       eventstore.Position `json:"to" doc:"last position"`
+	Events   int64               `json:"events" doc:"about, as last counted by the server; -1: not yet"`
+	Bytes    int64               `json:"bytes" doc:"on disk, with indexes"`
+	FirstAt  *time.Time          `json:"firstAt,omitempty" doc:"of its first event"`
+	LastAt   *time.Time          `json:"lastAt,omitempty" doc:"of its last event"`
+	Settled  bool                `json:"settled" doc:"nothing of it can change any more"`
+	Sealed   bool                `json:"sealed" doc:"to its end"`
+	Archived bool                `json:"archived" doc:"to its end"`
+	Pins     []LogPin            `json:"pins" nullable:"false" doc:"why it may not be dropped, apart from those before it"`
+}
+
+// LogPin is what needs the log, from a position on.
+type LogPin struct {
+	What     string              `json:"what" doc:"messages (of a queue, dead ones too), unplaced, stream (what it keeps), circuit, dedup, checkpoint, projection (the name is in channel); of the partition itself: open, young, unsealed, unarchived"`
+	Channel  string              `json:"channel,omitempty"`
+	Position eventstore.Position `json:"position" doc:"the first that it needs"`
+}
+
+// LogOf is the state of the log as it looks from outside.
+func LogOf(state eventstore.LogState, seal *Seal) Log {
+	log := Log{Begin: state.Begin, Seal: seal, Partitions: make([]LogPartition, len(state.Partitions))}
+	for i, p := range state.Partitions {
+		log.Partitions[i] = LogPartition{
+			Name: p.Name, From: p.Low, To: p.High - 1, Events: p.Events, Bytes: p.Bytes, FirstAt: p.FirstAt, LastAt: p.LastAt,
+			Settled: p.Settled, Sealed: p.Sealed, Archived: p.Archived, Pins: make([]LogPin, len(p.Pins)),
+		}
+		for j, pin := range p.Pins {
+			log.Partitions[i].Pins[j] = LogPin(pin)
+		}
+	}
+	return log
+}

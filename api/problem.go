@@ -31,7 +31,9 @@ type Problem struct { //nolint:errname // the body of an answer first, by the st
 	RequestID string          `json:"requestId,omitempty" doc:"finds the request in the broker's log"`
 	Uncertain bool            `json:"uncertain,omitempty" doc:"it is not known whether the request was carried out"`
 	Resume    *StreamPosition `json:"resume,omitempty" doc:"of a stream: where reading, or committing, can go on"`
-	Errors    []ProblemItem   `json:"errors,omitempty" nullable:"false" doc:"the bad fields and items, where there are such"`
+	// FirstPosition is of events_gone.
+	FirstPosition eventstore.Position `json:"firstPosition,omitempty" doc:"of the log: the first that is still there"`
+	Errors        []ProblemItem       `json:"errors,omitempty" nullable:"false" doc:"the bad fields and items, where there are such"`
 
 	// RetryAfter is the header of that name, where the client read one.
 	RetryAfter time.Duration `json:"-"`
@@ -86,6 +88,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.EpochChanged:        {http.StatusConflict, "The stream is another one than before"},
 	eventstore.OffsetGone:          {http.StatusGone, "The offset is below what the stream keeps"},
 	eventstore.OffsetAhead:         {http.StatusConflict, "The offset is beyond the end of the stream"},
+	eventstore.EventsGone:          {http.StatusGone, "The log begins later"},
 	eventstore.PositionAhead:       {http.StatusConflict, "The log has not come so far"},
 	eventstore.PointNotFound:       {http.StatusNotFound, "There is no such replication point"},
 	eventstore.ProjectionNotFound:  {http.StatusNotFound, "There is no such projection"},

@@ -25,6 +25,7 @@ func ProblemOf(err error) (*Problem, time.Duration) {
 	}
 	p := NewProblem(e.Code, sentence(e))
 	p.Uncertain = e.Uncertain
+	p.FirstPosition = e.First
 	if e.Resume != nil {
 		p.Resume = &StreamPosition{Epoch: e.Resume.Epoch, Offset: e.Resume.Offset}
 	}

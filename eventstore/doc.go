@@ -14,6 +14,11 @@
 //     means, is found and located, unless the whole chain from there on is made anew
 //     (TestTamperingIsFound). Seals survive dump and restore (TestChainSurvivesRestore),
 //     and their digests are the same for all versions and settings (TestSealIsStable).
+//   - Retention drops what nothing that lives points into (TestRetentionPins,
+//     TestRetentionKeepsOrigins), and what is left is all that verify and rebuild need
+//     (TestRetention; TestG1G4G5G7Model, in projections). Who asks for what is gone is
+//     told so. The chain goes on behind it, and what was dropped by hand is found
+//     (TestRetentionAndChain). Nobody waits for it for long (TestRetentionDoesNotWait).
 //   - A maker of partitions that comes late loses nothing
 //     (TestPartitionsMadeLate, in commands).
 //
@@ -55,6 +60,19 @@
 // looks for it. Seals that were removed from the end are found in the same way only.
 // What is behind the last seal is not covered.
 //
+// # Retention
+//
+// Whole partitions leave the log, from its beginning on, when all of their events are
+// older than an age, and they are settled, sealed if the log has seals, and archived
+// if that is asked for. What pins them is in leat.log_pins (projections): waiting,
+// leased and dead messages and the origins of copies, what streams keep, circuits that
+// are not closed, dedup entries, what asynchronous projections have not read, and the checkpoint of the queue views, which is
+// renewed. The log.dropped event has what the log said of streams and replication
+// points up to there, so that nothing else is needed of what is gone; leat.log_begin
+// leads to it. At the moment of that event nothing that lived pointed to what it
+// dropped; a state in the past, between the two, may have held messages whose
+// beginning is gone.
+//
 // # Failure handling
 //
 // FromPg makes an *Error with a stable Code of what PostgreSQL or the network
@@ -68,5 +86,6 @@
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
 // pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, head.go, partitions.go,
-// chain.go, canonical.go, seal.go, verify.go, seal.sql.
+// chain.go, canonical.go, seal.go, verify.go, seal.sql,
+// retention.go, retention.sql.
 package eventstore

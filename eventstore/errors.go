@@ -36,6 +36,7 @@ const (
 	EpochChanged        Code = "epoch_changed"        // the stream was deleted and declared again: its offsets are others
 	OffsetGone          Code = "offset_gone"          // trimmed by the stream's retention
 	OffsetAhead         Code = "offset_ahead"         // beyond the end of the stream
+	EventsGone          Code = "events_gone"          // the log begins later: its retention has dropped what was before
 	PositionAhead       Code = "position_ahead"       // the log has not come so far
 	PointNotFound       Code = "point_not_found"      //
 	PointConflict       Code = "point_conflict"       // exists with other settings
@@ -61,7 +62,7 @@ var codes = []Code{
 	PayloadTooLarge, HeadersTooLarge, KeyTooLong, ReceiptMalformed,
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
-	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
+	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, EventsGone, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
 	ProjectionNotFound,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
@@ -84,7 +85,8 @@ type Error struct {
 	// Resume is where reading a stream, or committing, can go on: of EpochChanged,
 	// OffsetGone, OffsetAhead and CommitBehind. Its offset is the next to read.
 	Resume *StreamPosition
-	Cause  error // what came from below, for logs; not for clients
+	First  Position // of EventsGone: the first position that is still there
+	Cause  error    // what came from below, for logs; not for clients
 }
 
 // Error is the message, after the item it is about.

@@ -90,9 +90,27 @@ from leat.seals($1, $2) s`
 const keepLogSQL = `-- eventstore.keepLog
 lock table leat.events in access share mode`
 
-// ChainStart is where the chain begins, in the log as it is.
-func (s *Store) ChainStart(ctx context.Context) (ChainPoint, error) {
-	return ChainPoint{}, nil
+const chainStartSQL = `-- eventstore.chainStart
+select coalesce((e.data ->> 'to')::bigint, 0),
+       coalesce(e.data ->> 'digest', '')
+from (select) one
+left join (
+    leat.log_begin b
+    join leat.events e on e.position = b.event and e.kind = 'log.dropped'
+) on true`
+
+// ChainStart is where the chain begins: at the first event, or where the log was
+// dropped up to.
+func (s *Store) ChainStart(ctx context.Context) (start ChainPoint, err error) {
+	var digest string
+	if err := s.pool.QueryRow(ctx, chainStartSQL).Scan(&start.To, &digest); err != nil {
+		return start, fmt.Errorf("find the beginning of the chain: %w", FromPg(err))
+	}
+	if digest == "" { // nothing was sealed then: the first seal begins with the first position
+		return ChainPoint{}, nil
+	}
+	start.Digest, err = ParseDigest(digest)
+	return start, err
 }
 
 // VerifyChain verifies a page of the chain: that each seal follows on the one before,

@@ -21,6 +21,10 @@
 // move; verify compares them with the log too, and a rebuild by hand restores them
 // (streams.sql; TestG1G4G5G7Model).
 //
+// A log whose beginning was dropped begins with what its log.dropped event says of
+// streams and points; of queues nothing is needed, because what pins the log
+// (leat.log_pins, in retention.sql) kept it.
+//
 // # When things fail
 //
 // While the views are lost, publishes only append and note their ids in
@@ -36,5 +40,5 @@
 //
 // # Reading order
 //
-// ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, streams.sql, durable.sql, views.go.
+// ids.sql, place.sql, lanes.sql, fold.sql, rebuild.sql, streams.sql, retention.sql, durable.sql, views.go.
 package projections

@@ -411,7 +411,7 @@ func TestG1G4G5G7Model(t *testing.T) {
 			"publish", "publish", "publish", "poll", "poll", "poll", "ack", "ack", "retry", "deadLetter", "discard",
 			"release", "extend", "expire", "roll back", "purge", "rebuild", "checkpoint",
 			"recover", "recover all", "open", "close", "close and recover", "delete",
-			"trim", "redrive", "point", "point", "delete stream",
+			"trim", "redrive", "point", "point", "delete stream", "drop",
 		}
 		for step := range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			switch action := rapid.SampledFrom(actions).Draw(rt, "action"); action {
@@ -433,6 +433,8 @@ func TestG1G4G5G7Model(t *testing.T) {
 				m.trim(rt)
 			case "redrive":
 				m.redrive(rt)
+			case "drop":
+				m.drop(rt)
 			case "point":
 				m.point(rt)
 			case "delete stream":

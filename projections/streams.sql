@@ -1,7 +1,15 @@
--- The streams as the log has them: where they begin by what was trimmed, and where
--- they end by their messages. With count it also adds up the payloads, which takes a
--- look at all of them.
-create function leat.fold_streams(count boolean) returns table (
+-- What was before the log begins, as the log.dropped event has it.
+create function leat.dropped_state(what text) returns jsonb
+language sql stable set search_path = '' as $$
+    select e.data -> dropped_state.what
+    from leat.log_begin b
+    join leat.events e on e.position = b.event
+$$;
+
+-- The streams as the log has them, up to a position if one is given: where they begin
+-- by what was trimmed, and where they end by their messages. With count it also adds
+-- up the payloads that they keep, which takes a look at all of them.
+create function leat.fold_streams(count boolean, upto bigint default 9223372036854775807) returns table (
     channel_id   integer,
     first_offset bigint,
     first_bytes  bigint,
@@ -9,38 +17,49 @@ create function leat.fold_streams(count boolean) returns table (
     bytes        bigint
 )
 language sql stable set search_path = '' set jit = off as $$
-    with sizes as materialized (
+    with before as materialized (
+        select d.channel_id, d.first_offset, d.first_bytes, d.next_offset
+        from jsonb_to_recordset(leat.dropped_state('streams'))
+            d (channel_id integer, first_offset bigint, first_bytes bigint, next_offset bigint)
+    ), ends as materialized (
+        select c.id, coalesce(t.first_offset, b.first_offset, 0) as first_offset, coalesce(t.bytes, b.first_bytes, 0) as first_bytes,
+            coalesce(m.next_offset, b.next_offset, 0) as next_offset
+        from leat.channels c
+        left join before b on b.channel_id = c.id
+        left join lateral (
+            select (e.data ->> 'firstOffset')::bigint as first_offset, (e.data ->> 'bytes')::bigint as bytes
+            from leat.events e
+            where e.channel_id = c.id and e.kind = 'stream.trimmed' and e.position <= upto
+              and e.kind in ('stream.trimmed', 'point.created', 'point.committed', 'point.reset', 'point.deleted')
+            order by e.position desc
+            limit 1
+        ) t on true
+        left join lateral (
+            select e.stream_offset + coalesce(cardinality(e.message_ids), 1) as next_offset
+            from leat.events e
+            where e.channel_id = c.id and e.stream_offset is not null and e.position <= upto
+            order by e.stream_offset desc
+            limit 1
+        ) m on true
+        where c.kind = 'stream' and c.deleted_at is null
+    ), sizes as materialized (
         select e.channel_id, sum(octet_length(o.payload)) as bytes
-        from leat.events e
-        cross join lateral unnest(case when e.kind = 'message.published' then array[e.position] else e.origin_ids end) i (origin)
+        from ends n
+        join leat.events e on e.channel_id = n.id and e.stream_offset is not null
+        cross join lateral unnest(case when e.kind = 'message.published' then array[e.position] else e.origin_ids end)
+            with ordinality i (origin, place)
         join leat.events o on o.position = i.origin
-        where fold_streams.count and e.stream_offset is not null
+        where fold_streams.count and e.stream_offset + i.place - 1 >= n.first_offset
         group by e.channel_id
     )
-    select c.id, coalesce(t.first_offset, 0), coalesce(t.bytes, 0), coalesce(m.next_offset, 0),
-        case when fold_streams.count then coalesce(s.bytes, 0) end
-    from leat.channels c
-    left join sizes s on s.channel_id = c.id
-    left join lateral (
-        select (e.data ->> 'firstOffset')::bigint as first_offset, (e.data ->> 'bytes')::bigint as bytes
-        from leat.events e
-        where e.channel_id = c.id and e.kind = 'stream.trimmed'
-          and e.kind in ('stream.trimmed', 'point.created', 'point.committed', 'point.reset', 'point.deleted')
-        order by e.position desc
-        limit 1
-    ) t on true
-    left join lateral (
-        select e.stream_offset + coalesce(cardinality(e.message_ids), 1) as next_offset
-        from leat.events e
-        where e.channel_id = c.id and e.stream_offset is not null
-        order by e.stream_offset desc
-        limit 1
-    ) m on true
-    where c.kind = 'stream' and c.deleted_at is null
+    select n.id, n.first_offset, n.first_bytes, n.next_offset,
+        case when fold_streams.count then n.first_bytes + coalesce(s.bytes, 0) end
+    from ends n
+    left join sizes s on s.channel_id = n.id
 $$;
 
 -- The replication points as the log has them, a row for each partition.
-create function leat.fold_points() returns table (
+create function leat.fold_points(upto bigint default 9223372036854775807) returns table (
     channel_id   integer,
     name         text,
     partitions   smallint,
@@ -51,12 +70,30 @@ create function leat.fold_points() returns table (
     committed_at timestamptz
 )
 language sql stable set search_path = '' set jit = off as $$
-    with told as materialized (
+    with before as materialized (
+        select d.*
+        from jsonb_to_recordset(leat.dropped_state('points')) d (channel_id integer, name text, partitions smallint,
+            created_at timestamptz, generation bigint, partition smallint, next_offset bigint, committed_at timestamptz)
+        join leat.channels c on c.id = d.channel_id and c.deleted_at is null
+    ), told as materialized (
         select e.channel_id, e.data ->> 'point' as name, e.kind, e.position, e.at, e.data
         from leat.events e
         join leat.channels c on c.id = e.channel_id and c.deleted_at is null
         where e.kind in ('stream.trimmed', 'point.created', 'point.committed', 'point.reset', 'point.deleted')
           and e.kind <> 'stream.trimmed'
+          and e.position <= upto
+        union all -- what was before, as events that would have the same effect
+        select b.channel_id, b.name, 'point.created', 0, b.created_at, jsonb_build_object('partitions', b.partitions)
+        from before b
+        where b.partition = 0
+        union all
+        select b.channel_id, b.name, 'point.reset', b.generation, b.created_at, jsonb_build_object('next', b.next_offset)
+        from before b
+        where b.partition = 0
+        union all
+        select b.channel_id, b.name, 'point.committed', b.generation + 1, b.committed_at,
+            jsonb_build_object('positions', jsonb_build_object(b.partition, b.next_offset - 1))
+        from before b
     ), made as (
         select distinct on (t.channel_id, t.name) t.*
         from told t

@@ -131,7 +131,7 @@ func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f Histor
 	}
 	b, err := q.beginning(ctx, id)
 	if err == nil && b == nil {
-		return h, "", messageNotFound(id)
+		return h, "", q.messageNotFound(ctx, id)
 	}
 	if err == nil {
 		h.OriginID = b.Origin
@@ -237,10 +237,6 @@ func places(messages []beginning) (ids []int64, channels []int32, list []eventst
 		channels = append(channels, int32(b.ChannelID))
 	}
 	return ids, channels, make([]eventstore.Position, len(messages))
-}
-
-func messageNotFound(id eventstore.MessageID) *eventstore.Error {
-	return eventstore.NewError(eventstore.MessageNotFound, "There is no message %d in the log.", id)
 }
 
 func scanEvent(row pgx.CollectableRow) (e Event, err error) {

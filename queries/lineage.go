@@ -51,7 +51,7 @@ func (q *Queries) Lineage(ctx context.Context, id eventstore.MessageID, f Lineag
 	l := Lineage{MessageID: id}
 	path, err := q.ancestry(ctx, id, maxAncestors)
 	if err == nil && len(path) == 0 {
-		return Lineage{}, messageNotFound(id)
+		return Lineage{}, q.messageNotFound(ctx, id)
 	}
 	if err == nil {
 		l.OriginID = path[0].Origin

@@ -3,7 +3,10 @@ package queries
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"leat/eventstore"
 )
@@ -42,7 +45,7 @@ func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message
 		return Message{}, err
 	}
 	if b == nil {
-		return Message{}, messageNotFound(id)
+		return Message{}, q.messageNotFound(ctx, id)
 	}
 	m := begun(b)
 	err = q.eachEvent(ctx, b, func(e Event) bool {
@@ -55,6 +58,9 @@ func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message
 	var now time.Time
 	err = q.pool.QueryRow(ctx, contentSQL, b.Origin, b.Position).
 		Scan(&now, &m.PublishedAt, &m.Payload, &m.ContentType, &m.Headers)
+	if errors.Is(err, pgx.ErrNoRows) { // a copy that outlived its origin
+		return Message{}, errors.Join(q.stillThere(ctx, eventstore.Position(b.Origin)), err)
+	}
 	m.settle(now, b.Deleted)
 	return m, err
 }

@@ -73,12 +73,14 @@ func (r *Replay) Extend(ctx context.Context, settled eventstore.Position) (err e
 // Next reads on, and calls visit with each event, which is valid until visit
 // returns. It may be none: what it looks at is bounded.
 func (r *Replay) Next(ctx context.Context, visit func(*Event)) (err error) {
-	switch {
+	switch low := r.all.low; {
 	case r.Done():
 	case r.filter.MessageID != 0:
 		err = r.nextOfMessage(ctx, visit)
 	default:
-		err = r.next(ctx, visit)
+		if err = r.next(ctx, visit); err == nil && !r.filter.Backwards {
+			err = r.queries.stillThere(ctx, low)
+		}
 	}
 	return wrap(err, "read the log")
 }
@@ -130,6 +132,9 @@ func (r *Replay) passed() eventstore.Position {
 func (r *Replay) nextOfMessage(ctx context.Context, visit func(*Event)) (err error) {
 	if r.message == nil {
 		r.message, err = r.queries.beginning(ctx, r.filter.MessageID)
+		if err == nil && r.message == nil {
+			err = r.queries.stillThere(ctx, eventstore.Position(r.filter.MessageID))
+		}
 	}
 	if err != nil || r.message == nil {
 		r.all.low = r.all.high + 1

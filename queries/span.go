@@ -24,22 +24,26 @@ const clockSlack = time.Minute
 
 const endsSQL = `-- queries.ends
 select leat.settled_position(),
-       s.last_value
+       s.last_value,
+       coalesce((select b.first_position from leat.log_begin b), 1)
 from leat.position_seq s`
 
 // span is where the events of a filter lie: low to high, both inclusive. It is to be
 // known before they are read, in a statement of its own. A cursor, or a beginning,
 // that the log has not reached is refused.
 func (q *Queries) span(ctx context.Context, f *EventsFilter, after eventstore.Position) (reach, error) {
-	var low, high, drawn eventstore.Position
-	err := q.pool.QueryRow(ctx, endsSQL).Scan(&high, &drawn)
+	var low, high, drawn, begin eventstore.Position
+	err := q.pool.QueryRow(ctx, endsSQL).Scan(&high, &drawn, &begin)
 	if err != nil {
 		return reach{}, err
 	}
 	if f.From > drawn+1 || after > drawn {
 		return reach{}, eventstore.NewError(eventstore.PositionAhead, "The log has not come so far: its last position is %d.", drawn)
 	}
-	low = max(f.From, eventstore.Position(f.MessageID), 1)
+	if f.beginsBefore(begin, after) {
+		return reach{}, eventsGone(begin)
+	}
+	low = max(f.From, eventstore.Position(f.MessageID), begin)
 	if f.To > 0 {
 		high = min(high, f.To)
 	}

@@ -8,6 +8,11 @@ import (
 	"leat/api"
 )
 
+// Log says how the log lies in the database.
+func (c *Client) Log(ctx context.Context) (api.Log, error) {
+	return call[api.Log](ctx, c, request{method: http.MethodGet, path: []string{"v1", "log"}})
+}
+
 // SealLog seals all of the log that is settled, and answers the last seal.
 func (c *Client) SealLog(ctx context.Context) (api.SealResult, error) {
 	return call[api.SealResult](ctx, c, request{method: http.MethodPost, path: []string{"v1", "log", "seal"}})

@@ -152,6 +152,7 @@ func TestContract(t *testing.T) {
 	call(200, "GET", "/v1/events", "")
 	call(200, "GET", "/v1/events?limit=1", "")
 	call(200, "GET", "/v1/status", "")
+	call(200, "GET", "/v1/log", "")
 	call(200, "POST", "/v1/log/verify", "")
 	sealed := read[api.SealResult](call(200, "POST", "/v1/log/seal", "")).Seal
 	call(200, "POST", "/v1/log/verify?expect="+sealed.Digest, "")

@@ -9,12 +9,30 @@ import (
 	"leat/eventstore"
 )
 
-// Log is what the API needs of *eventstore.Store.
+// Log is what the API needs of *eventstore.Store and of its *eventstore.Retention.
 type Log interface {
+	State(ctx context.Context) (eventstore.LogState, error)
 	SealAll(ctx context.Context, age time.Duration) error
 	LastSeal(ctx context.Context) (*eventstore.Seal, time.Time, error)
 	ChainStart(ctx context.Context) (eventstore.ChainPoint, error)
 	VerifyChain(ctx context.Context, after eventstore.ChainPoint, expect *eventstore.Digest) (eventstore.ChainPage, error)
+}
+
+var getLogDoc = operation{
+	id: "getLog", summary: "How the log lies in the database: its partitions, and what keeps each from being dropped",
+	answers: ok[api.Log]("The log. Partitions are dropped from its beginning only: what keeps one keeps all behind it."),
+}
+
+func (s *server) getLog(c *call) error {
+	state, err := s.Log.State(c.ctx())
+	if err != nil {
+		return err
+	}
+	seal, at, err := s.Log.LastSeal(c.ctx())
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, api.LogOf(state, api.SealOf(seal, at)))
 }
 
 var sealDoc = operation{

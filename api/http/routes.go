@@ -58,6 +58,7 @@ func (s *server) routes() []route {
 		{get, "/v1/messages/{id}/lineage", s.getLineage, getLineageDoc},
 		{get, "/v1/events", s.listEvents, listEventsDoc},
 
+		{get, "/v1/log", s.getLog, getLogDoc},
 		{post, "/v1/log/seal", s.seal, sealDoc},
 		{post, "/v1/log/verify", s.verifyLog, verifyLogDoc},
 

@@ -65,7 +65,7 @@ func setup(t testing.TB) site {
 		Points:      points,
 		Projections: viewsAdapter{views},
 		Readiness:   always{},
-		Log:         eventstore.New(pool),
+		Log:         logAdapter{eventstore.New(pool), &eventstore.Retention{Store: eventstore.New(pool)}},
 		Head:        head,
 		Streams:     streamsAdapter{hub},
 		Logger:      logger,
@@ -95,6 +95,16 @@ func (s streamsAdapter) Subscribe(ctx context.Context, request eventstore.Subscr
 		return nil, err
 	}
 	return subscription, nil
+}
+
+// logAdapter is what cmd/leat does.
+type logAdapter struct {
+	*eventstore.Store
+	retention *eventstore.Retention
+}
+
+func (l logAdapter) State(ctx context.Context) (eventstore.LogState, error) {
+	return l.retention.State(ctx)
 }
 
 // viewsAdapter is what cmd/leat does.

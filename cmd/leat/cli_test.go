@@ -80,6 +80,7 @@ func TestWrongUsage(t *testing.T) {
 		{"verify --limit 0", exitUsage, "1 to 1000"},
 		{"verify --chain --expect 4711", exitUsage, "64 hexadecimal digits"},
 		{"serve --seal -1s", exitUsage, "--seal"},
+		{"serve --log-retention 30d", exitUsage, "--log-retention"},
 		{"verify --url http://127.0.0.1:1 --database-url postgres://x", exitUsage, "not both"},
 		{"verify --database-url nonsense", exitFailed, "database URL"},
 		{"verify --database-url postgres://127.0.0.1:1/x", exitFailed, "connect to database"},

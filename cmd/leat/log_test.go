@@ -35,6 +35,11 @@ func TestChain(t *testing.T) {
 	other := sealed.Seal.Digest[32:] + sealed.Seal.Digest[:32]
 	require.Contains(t, broker.exits(exitDifferent, "", "verify", "--chain", "--expect", other).out, "NOT in the chain")
 
+	shown := broker.leat("log", "show")
+	require.Contains(t, shown, sealed.Seal.Digest)
+	require.Contains(t, shown, "messages of orders from ")
+	require.Contains(t, shown, "open, young, unsealed")
+
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `set local session_replication_role = replica;
 			update leat.events set payload = '{"order":4712}' where kind = 'message.published'`)

@@ -45,6 +45,7 @@ type serveConfig struct {
 	Origins     ws.Origins    // whose pages may subscribe and consume
 	Tail        string        // auto, wal or notify: whether to read the write-ahead log
 	Decoder     string        // output plugin to read it with; "" for PostgreSQL's own
+	Retention   time.Duration // how long the log keeps events; 0 is for ever
 	Seal        time.Duration // how old an event may be without a seal; 0 makes no seals
 	Projections bool          // whether to keep the asynchronous projections here
 	Durable     *bool         // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
@@ -71,6 +72,8 @@ func serveCommand() *cobra.Command {
 	durable := flags.Bool("durable-views", false, "keep the queue views through a crash of PostgreSQL, for more WAL, "+
 		"instead of rebuilding them; it stays so until --durable-views=false")
 	seal := flags.String("seal", env("LEAT_SEAL", "0"), "seal the log: let no event be older than this, such as 1m, without a digest that covers it; 0 makes none (LEAT_SEAL)")
+	retention := flags.String("log-retention", env("LEAT_LOG_RETENTION", "0"), "how long the log keeps events at least, such as 2160h; whole partitions leave it "+
+		"when nothing points into them, as leat log show says; 0 is for ever (LEAT_LOG_RETENTION)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Durable = given(cmd, "durable-views", durable)
 		if err := checkTail(config.Tail, config.Decoder); err != nil {
@@ -79,6 +82,9 @@ func serveCommand() *cobra.Command {
 		var err error
 		if config.Seal, err = parseAge(*seal); err != nil {
 			return wrongUsage(cmd, "--seal: %v", err)
+		}
+		if config.Retention, err = parseAge(*retention); err != nil {
+			return wrongUsage(cmd, "--log-retention: %v", err)
 		}
 		if config.Origins, err = ws.ParseOrigins(splitList(*origins)); err != nil {
 			return wrongUsage(cmd, "--allow-origin: %v", err)
@@ -181,6 +187,7 @@ type broker struct {
 	logger    *slog.Logger
 	store     *eventstore.Store
 	sealer    *eventstore.Sealer
+	retention *eventstore.Retention
 	head      *eventstore.Head
 	views     *projections.Views
 	commands  *commands.Broker
@@ -202,6 +209,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.store.Logger = logger
 	b.sealer = &eventstore.Sealer{Store: b.store, Interval: config.Seal}
+	b.retention = &eventstore.Retention{Store: b.store, Age: config.Retention, Sealed: config.Seal > 0}
 	b.head = eventstore.NewHead(b.store)
 	b.commands = commands.New(commands.Config{
 		Pool: pool, Logger: logger, Announce: b.announce, Done: b.done,
@@ -228,7 +236,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		Queries:     queries.New(pool),
 		Points:      b.points,
 		Projections: views,
-		Log:         b.store,
+		Log:         logAPI{b.store, b.retention},
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
 		Head:        b.head,
 		Tail:        tailAPI(b.tail),
@@ -280,6 +288,7 @@ func (b *broker) run(ctx context.Context, listener net.Listener) error {
 	group, failed := errgroup.WithContext(parts)
 	group.Go(func() error { return b.store.Run(failed) })
 	group.Go(func() error { return b.sealer.Run(failed) })
+	group.Go(func() error { return b.retention.Run(failed) })
 	group.Go(func() error { return b.head.Run(failed) })
 	group.Go(func() error { return b.views.Run(failed) })
 	group.Go(func() error { return b.announcer.Run(failed) })
