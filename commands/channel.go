@@ -121,7 +121,7 @@ func (b *Broker) declareChannel(ctx context.Context, db querier, actor string, s
 
 func (b *Broker) checkSpec(actor string, spec ChannelSpec) error {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	f.name("name", spec.Name)
 	switch spec.Kind {
 	case Queue:
@@ -212,7 +212,7 @@ func (b *Broker) AlterChannelTx(ctx context.Context, tx pgx.Tx, actor, name stri
 
 func (b *Broker) alterChannel(ctx context.Context, db querier, actor, name string, patch PolicyPatch) (c Channel, err error) {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	patch.check(&f, b.cfg.Limits)
 	if err := f.err(); err != nil {
 		return Channel{}, err
@@ -250,7 +250,7 @@ func (b *Broker) DeleteChannelTx(ctx context.Context, tx pgx.Tx, actor, name str
 
 func (b *Broker) deleteChannel(ctx context.Context, db querier, actor, name string, force bool) error {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	if err := f.err(); err != nil {
 		return err
 	}

@@ -40,11 +40,9 @@ func (c *channelCache) findQueue(ctx context.Context, db querier, name string) (
 	case err != nil:
 		return channel{}, err
 	case ch.exchange:
-		return channel{}, eventstore.NewError(eventstore.ChannelNotFound,
-			"There is no queue %q: it is an exchange, which stores nothing.", name)
+		return channel{}, eventstore.NoQueue(name, Exchange)
 	case ch.stream:
-		return channel{}, eventstore.NewError(eventstore.ChannelNotFound,
-			"There is no queue %q: it is a stream, which is read by offset.", name)
+		return channel{}, eventstore.NoQueue(name, Stream)
 	}
 	return ch, nil
 }

@@ -88,7 +88,7 @@ func (b *Broker) turnCircuit(
 
 func (r CircuitRequest) check() error {
 	var f faults
-	f.text(-1, "actor", r.Actor, maxLabel)
+	f.label("actor", r.Actor)
 	f.key(-1, "routingKey", r.RoutingKey)
 	return f.err()
 }

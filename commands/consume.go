@@ -105,7 +105,7 @@ func (b *Broker) findConsumed(ctx context.Context, name string) (ch channel, lea
 	case err != nil:
 		return channel{}, 0, err
 	case kind != Queue:
-		return channel{}, 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is a channel of kind %s.", name, kind)
+		return channel{}, 0, eventstore.NoQueue(name, kind)
 	}
 	return ch, time.Duration(seconds * float64(time.Second)), nil
 }

@@ -336,7 +336,7 @@ func given(t time.Time) pgtype.Timestamptz { return pgtype.Timestamptz{Time: t, 
 // checkDead checks a choice.
 func (b *Broker) checkDead(req DeadLetters) error {
 	var f faults
-	f.text(-1, "actor", req.Actor, maxLabel)
+	f.label("actor", req.Actor)
 	ways := 0
 	for _, given := range []bool{req.IDs != nil, req.Filter != nil, req.All} {
 		if given {

@@ -114,7 +114,7 @@ func (b *Broker) declareLink(ctx context.Context, db querier, actor string, spec
 // leat.check_rule, which knows the exchange.
 func (b *Broker) checkLink(actor string, spec LinkSpec) error {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	f.name("source", spec.Source)
 	f.name("target", spec.Target)
 	f.text(-1, "match.type", spec.Match.Type, maxLabel)
@@ -155,7 +155,7 @@ func (b *Broker) AlterLinkTx(ctx context.Context, tx pgx.Tx, actor string, id ev
 
 func (b *Broker) alterLink(ctx context.Context, db querier, actor string, id eventstore.LinkID, patch LinkPatch) (l Link, err error) {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	if patch.RewriteKey != nil {
 		f.key(-1, "rewriteKey", *patch.RewriteKey)
 		if patch.KeepKey {
@@ -205,7 +205,7 @@ func (b *Broker) DeleteLinkTx(ctx context.Context, tx pgx.Tx, actor string, id e
 
 func (b *Broker) deleteLink(ctx context.Context, db querier, actor string, id eventstore.LinkID) error {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	if err := f.err(); err != nil {
 		return err
 	}

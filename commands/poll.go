@@ -90,7 +90,7 @@ func (b *Broker) checkPoll(req *PollRequest) error {
 		f      faults
 		limits = b.cfg.Limits
 	)
-	f.text(-1, "consumer", req.Consumer, maxLabel)
+	f.label("consumer", req.Consumer)
 	if req.Max < 1 || req.Max > limits.PollMax {
 		f.invalid(-1, "max", "must be from 1 to %d", limits.PollMax)
 	}

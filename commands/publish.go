@@ -135,7 +135,7 @@ func (b *Broker) checkBatch(req PublishRequest) error {
 			"The request holds %d bytes, more than %d.", bytes, limits.RequestBytes)
 	}
 	var f faults
-	f.text(-1, "actor", req.Actor, maxLabel)
+	f.label("actor", req.Actor)
 	return f.err()
 }
 

@@ -32,7 +32,7 @@ func (b *Broker) PurgeTx(ctx context.Context, tx pgx.Tx, queue, actor string) (i
 
 func (b *Broker) purge(ctx context.Context, db querier, queue, actor string) (purged int64, err error) {
 	var f faults
-	f.text(-1, "actor", actor, maxLabel)
+	f.label("actor", actor)
 	if err := f.err(); err != nil {
 		return 0, err
 	}

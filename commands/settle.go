@@ -68,7 +68,7 @@ func (b *Broker) checkSettle(req SettleRequest) (settlement, error) {
 			"The request holds %d receipts, more than %d.", n, b.cfg.Limits.Receipts)
 	}
 	var f faults
-	f.text(-1, "actor", req.Actor, maxLabel)
+	f.label("actor", req.Actor)
 	s := settlement{actor: req.Actor, receipts: make([]eventstore.Receipt, 0, len(req.Receipts))}
 	seen := make(map[eventstore.Receipt]struct{}, len(req.Receipts))
 	for i, text := range req.Receipts {

@@ -42,6 +42,13 @@ func (f *faults) text(index int, field, s string, limit int) {
 	}
 }
 
+// label checks the name of a client or consumer.
+func (f *faults) label(field, s string) {
+	if !eventstore.IsLabel(s) {
+		f.invalid(-1, field, eventstore.LabelRule)
+	}
+}
+
 // key checks a routing key: 0 to 255 bytes. Keys are compared byte by byte.
 func (f *faults) key(index int, field, s string) {
 	switch {

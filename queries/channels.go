@@ -198,10 +198,8 @@ func queueID(ctx context.Context, tx querier, name string) (eventstore.ChannelID
 	switch {
 	case err != nil:
 		return 0, err
-	case c.Kind == kindExchange:
-		return 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is an exchange, which stores nothing.", name)
-	case c.Kind == kindStream:
-		return 0, eventstore.NewError(eventstore.ChannelNotFound, "There is no queue %q: it is a stream, which is read by offset.", name)
+	case c.Kind == kindExchange, c.Kind == kindStream:
+		return 0, eventstore.NoQueue(name, c.Kind)
 	}
 	return c.ID, nil
 }

@@ -10,11 +10,8 @@ import (
 )
 
 const streamIDSQL = `-- queries.streamID
-select c.id
-from leat.channels c
-where c.name = $1
-  and c.kind = 'stream'
-  and c.deleted_at is null`
+select f.channel_id
+from leat.find_stream($1, false) f`
 
 // Points of a stream, or one of them. The oldest message that was not committed
 // is that at the least position; of a batch of copies, the row begins below it.

@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -191,10 +189,9 @@ func checkPoint(actor, stream, point string) error {
 	return checkLabel("actor", actor)
 }
 
-// checkLabel checks what PostgreSQL can store as text, of at most 255 bytes.
 func checkLabel(field, s string) error {
-	if len(s) > 255 || !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
-		return invalid(field, "must be UTF-8 without NUL, of at most 255 bytes")
+	if !eventstore.IsLabel(s) {
+		return invalid(field, eventstore.LabelRule)
 	}
 	return nil
 }

@@ -20,9 +20,11 @@ begin
     where c.name = stream and c.deleted_at is null;
     if not found then
         raise exception 'There is no stream %.', stream using errcode = 'LE002';
+    elsif kind = 'queue' then
+        raise exception 'There is no stream %: it is a queue. Consume it (/v1/queues/%/consume, leat consume) or poll it instead.',
+            stream, stream using errcode = 'LE002';
     elsif kind <> 'stream' then
-        raise exception 'There is no stream %: it is %.', stream,
-            case kind when 'queue' then 'a queue' else 'an exchange' end using errcode = 'LE002';
+        raise exception 'There is no stream %: it is an exchange, which stores nothing.', stream using errcode = 'LE002';
     end if;
     first_offset := coalesce((select s.first_offset from leat.streams s where s.channel_id = find_stream.channel_id), 0);
     end_offset := leat.stream_end(channel_id);

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -62,8 +61,8 @@ func actorOf(r *http.Request) (string, error) {
 		}
 		return r.RemoteAddr, nil
 	}
-	if len(client) > 255 || !utf8.ValidString(client) {
-		return "", invalid("Leat-Client", "must be UTF-8 of at most 255 bytes")
+	if !eventstore.IsLabel(client) {
+		return "", invalid("Leat-Client", eventstore.LabelRule)
 	}
 	return client, nil
 }

@@ -56,7 +56,7 @@ func TestConsume(t *testing.T) {
 	require.Equal(t, `{"n":1234567890123456789, "k":1,"k":2}`, string(got.Deliveries[0].Bytes()))
 	require.Equal(t, 1, got.Deliveries[0].Attempt)
 
-	for _, query := range []string{"prefetch=0", "prefetch=1001", "prefetch=x", "lease=0s", "lease=5", "consumer=", "prefetch=1&prefetch=2", "max=1"} {
+	for _, query := range []string{"prefetch=0", "prefetch=1001", "prefetch=x", "lease=0s", "lease=5", "consumer=", "consumer=a%0ab", "prefetch=1&prefetch=2", "max=1"} {
 		conn, _, err := s.dialConsume("/v1/queues/q/consume?"+query, nil) //nolint:bodyclose // a WebSocket
 		require.NoError(t, err)
 		refused := readFrame[api.ErrorFrame](t, conn)

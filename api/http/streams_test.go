@@ -67,6 +67,22 @@ func TestStreams(t *testing.T) {
 	require.EqualValues(t, 3, ahead.Resume.Offset)
 	require.Equal(t, one.Epoch, ahead.Resume.Epoch)
 	notThere := s.must(404, http.MethodPost, "/v1/queues/s/poll", `{}`).problem()
-	require.Contains(t, notThere.Detail, "it is a stream")
+	require.Contains(t, notThere.Detail, "it is a stream. Subscribe to it (/v1/streams/s/subscribe, leat tail) instead.")
 	s.must(404, http.MethodGet, "/v1/streams/none/messages", "").problem()
+	s.declare("q", `{}`)
+	for _, path := range []string{"/v1/streams/q/messages", "/v1/streams/q/points", "/v1/streams/q/points/p"} {
+		p := s.must(404, http.MethodGet, path, "").problem()
+		require.Equal(t, eventstore.ChannelNotFound, p.Code)
+		require.Contains(t, p.Detail, "it is a queue. Consume it (/v1/queues/q/consume, leat consume) or poll it instead.", path)
+	}
+
+	// HEAD answers what GET would, and subscribes nobody.
+	at := "/v1/streams/s/subscribe"
+	require.Equal(t, "application/x-ndjson", s.must(200, http.MethodHead, at+"?from=earliest", "").header.Get("Content-Type"))
+	s.must(200, http.MethodHead, at+"?point=p&from=99", "")
+	s.must(404, http.MethodGet, "/v1/streams/s/points/p", "")
+	s.must(422, http.MethodHead, at+"?from=x", "")
+	require.Equal(t, ahead.Status, s.call(http.MethodHead, at+"?from=4", "").status)
+	s.must(404, http.MethodHead, "/v1/streams/none/subscribe", "")
+	s.must(404, http.MethodHead, "/v1/streams/q/subscribe?point=p", "")
 }

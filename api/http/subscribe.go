@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
-	"unicode/utf8"
 
 	"leat/api"
 	"leat/api/ws"
 	"leat/eventstore"
+	"leat/queries"
 )
 
 var subscribeDoc = operation{
@@ -93,11 +93,23 @@ func (s *server) subscribe(c *call) error {
 		request.Start.Kind, request.Start.Offset = eventstore.StartOffset, last+1
 	}
 	if c.r.Method == http.MethodHead {
-		c.w.Header().Set("Content-Type", f.contentType())
-		c.w.WriteHeader(http.StatusOK)
-		return nil
+		return s.headOfSubscribe(c, f, request)
 	}
 	return s.subscribeLines(c, f, request)
+}
+
+// headOfSubscribe answers what GET would, and subscribes nobody: a point stays with
+// who has it.
+func (s *server) headOfSubscribe(c *call, f framing, request eventstore.SubscribeRequest) error {
+	if request.Point != "" { // it beats from
+		request.Start = eventstore.Start{Kind: eventstore.StartEarliest, Epoch: request.Start.Epoch}
+	}
+	if _, err := s.Queries.StreamMessages(c.ctx(), request.Stream, queries.StreamFilter{Start: request.Start, Limit: 1}); err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", f.contentType())
+	c.w.WriteHeader(http.StatusOK)
+	return nil
 }
 
 // session begins a WebSocket. The request is logged when that is over.
@@ -133,8 +145,8 @@ func subscribeRequest(c *call) (eventstore.SubscribeRequest, error) {
 	if _, err := eventstore.ParsePattern(request.Pattern); err != nil {
 		q.refuse("key", err)
 	}
-	if len(request.Member) > 255 || !utf8.ValidString(request.Member) {
-		q.note("member", "must be UTF-8 of at most 255 bytes")
+	if !eventstore.IsLabel(request.Member) {
+		q.note("member", eventstore.LabelRule)
 	}
 	for _, name := range []string{"partitions", "member"} {
 		if q.has(name) && request.Point == "" {
