@@ -149,11 +149,15 @@
 // (TestF28DatabaseAway). What ends one is told by its code: channel_not_found,
 // epoch_changed and offset_gone with where reading can go on, shutting_down.
 //
-// A standby that is promoted may lack commits that the tail has told of already. When
-// the table stays below them for 10 s, and no publish is on its way that explains it,
-// the subscriptions of the stream end with offset_ahead, which says where the stream
-// ends now (TestF28LostCommits, TestNothingLostYet). Where others have written as much
-// again within these seconds, nobody notices.
+// A standby that is promoted, or an earlier copy that is restored, may lack commits that
+// readers were given. The hub keeps a mark of each stream, the newest row that somebody
+// here was given a message of, and asks for it with each look, and before it believes
+// the table in a new generation. When others have these offsets, the subscriptions of
+// the stream end with offset_ahead, which says from where on, and so does the commit of
+// what is lost (TestF28ReplacedCommits, TestF28EarlierCopy). When the table stays below
+// the mark for 10 s, and no publish is on its way that explains it, they end in the same
+// way, with where the stream ends now (TestF28LostCommits, TestNothingLostYet). Who was
+// not connected meanwhile, and comes with an offset, is not found out by that.
 //
 // A wake-up is a hint. The listener proves its connection by a notification to
 // itself (TestListenerProves), and connects again when that stays out. After that, as
@@ -164,7 +168,7 @@
 //
 // tail.go, session.go, slot.go, publication.go; decoder.go, pgoutput.go, wal2json.go;
 // state.go, wanted.go, fallback.go; waker.go, listener.go, registry.go, announcer.go;
-// sink.go, hub.go, ring.go, fill.go, lost.go, reader.go, content.go, subscription.go, next.go, fetch.go,
-// share.go, progress.go; start.sql, points.sql, points.go, commits.go, members.sql,
+// sink.go, hub.go, ring.go, fill.go, lost.go, mark.go, reader.go, content.go, subscription.go, next.go, fetch.go,
+// share.go, ahead.go, progress.go; start.sql, points.sql, points.go, commits.go, members.sql,
 // membership.go, group.go.
 package replication

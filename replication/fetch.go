@@ -14,9 +14,10 @@ const leastPage = 64 << 10
 
 // fetched is what became of a read of the table.
 type fetched struct {
-	page   page
-	cursor cursor // behind it
-	err    error
+	page       page
+	cursor     cursor // behind it
+	generation int    // of the tail, before it was read
+	err        error
 }
 
 // read has a page read, below an offset, unless that is under way.
@@ -52,6 +53,7 @@ func (s *Subscription) turnPage() error {
 		s.page, s.cursor = nil, cursor{channel: s.stream.channel, next: next}
 		return nil
 	}
+	s.ring.apply(func() { s.ring.note(result.page.mark(), result.generation) })
 	if base := s.ring.span().base; s.cursor.next < base && s.hub.pageLimit() == pageBytes {
 		s.read(base)
 	}
@@ -78,13 +80,14 @@ func (s *Subscription) fetch(ctx context.Context, c cursor, below eventstore.Off
 	defer s.hub.reads.end()
 	var pause time.Duration
 	for ctx.Err() == nil {
+		generation, _ := s.hub.now()
 		p, err := s.readPage(ctx, &c, below)
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
 		case err == nil && len(p.messages) > 0:
-			s.arrive(&fetched{page: p, cursor: c})
+			s.arrive(&fetched{page: p, cursor: c, generation: generation})
 			return
 		case err == nil:
 			pause = min(max(2*pause, unseenMin), unseenMax)
@@ -125,7 +128,7 @@ func (s *Subscription) readPage(ctx context.Context, c *cursor, below eventstore
 	}
 	first := p.first
 	if first == nil { // no rows, or no stream
-		state, err := streamByID(ctx, s.hub.config.Pool, s.stream.name, s.stream.channel)
+		state, err := streamByID(ctx, s.hub.config.Pool, s.stream.name, s.stream.channel, mark{})
 		if err != nil {
 			return page{}, err
 		}

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"leat/eventstore"
@@ -89,18 +90,28 @@ func (h *Hub) look(ctx context.Context, channels []int32) error {
 	asking, cancel := context.WithTimeout(ctx, lookWithin)
 	defer cancel()
 	generation, live := h.now()
-	states, err := streamStates(asking, h.config.Pool, channels)
+	marks := make([]mark, len(channels))
+	for i, id := range channels {
+		if r := h.ringOf(eventstore.ChannelID(id)); r != nil {
+			marks[i] = r.marked()
+		}
+	}
+	states, err := streamStates(asking, h.config.Pool, channels, marks)
 	if err != nil {
+		h.doubt()
 		return err
 	}
 	for _, s := range states {
-		h.mu.Lock()
-		r := h.rings[s.channel]
-		h.mu.Unlock()
+		r := h.ringOf(s.channel)
 		if r == nil {
 			continue
 		}
-		h.tell(r, s, generation, live)
+		m := marks[slices.Index(channels, int32(s.channel))]
+		if s.lacks(m) {
+			h.replaced(asking, r, s, m)
+			continue
+		}
+		h.tell(r, s, m, generation, live)
 		if r.doubts(s.end, time.Now(), h.config.LostAfter) {
 			if err := h.settle(asking, r, s); err != nil {
 				return err
@@ -112,6 +123,20 @@ func (h *Hub) look(ctx context.Context, channels []int32) error {
 
 // lookWithin bounds a round: a way to the database may be dead without a word.
 const lookWithin = 5 * time.Second
+
+// doubt begins a generation after the database was away: it may be another server, or
+// an earlier state of it, that answers next.
+func (h *Hub) doubt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.generation++
+}
+
+func (h *Hub) ringOf(channel eventstore.ChannelID) *ring {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.rings[channel]
+}
 
 func (h *Hub) now() (generation int, live bool) {
 	h.mu.Lock()
@@ -126,18 +151,24 @@ func (h *Hub) sync(ctx context.Context, r *ring, name string) error {
 	if r.isSynced(generation) {
 		return nil
 	}
-	state, err := streamByID(ctx, h.config.Pool, name, r.channel)
+	of := r.marked()
+	state, err := streamByID(ctx, h.config.Pool, name, r.channel, of)
 	if err != nil {
 		return err
 	}
-	h.tell(r, state, generation, live)
+	if state.lacks(of) {
+		h.replaced(ctx, r, state, of)
+		return r.over()
+	}
+	h.tell(r, state, of, generation, live)
 	return nil
 }
 
 // tell tells a ring what the table said in a generation. While a tail is live the
 // table is believed once, for what was committed before. After that it only shows
-// whether the tail is behind for long: then something is wrong with it.
-func (h *Hub) tell(r *ring, s streamState, generation int, live bool) {
+// whether the tail is behind for long: then something is wrong with it. A table that
+// does not have the mark yet is not believed to be all.
+func (h *Hub) tell(r *ring, s streamState, m mark, generation int, live bool) {
 	if err := s.gone(); err != nil {
 		r.fail(err)
 		return
@@ -149,7 +180,9 @@ func (h *Hub) tell(r *ring, s streamState, generation int, live bool) {
 		if !live || r.synced < generation || late {
 			r.extend(s.end)
 		}
-		r.synced = max(r.synced, generation)
+		if s.confirms(m) {
+			r.synced = max(r.synced, generation)
+		}
 	})
 	if r.holes() {
 		h.schedule(r)
@@ -221,6 +254,11 @@ func (h *Hub) fill(ctx context.Context, r *ring) (pause time.Duration) {
 	c.after(before)
 	reading, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
+	generation, _ := h.now()
+	if err := h.sync(reading, r, ""); err != nil || !r.isSynced(generation) {
+		r.backoff = min(max(2*r.backoff, retryMin), retryMax)
+		return r.backoff
+	}
 	p, err := readPage(reading, h.config.Pool, &c, to, pageBytes)
 	switch {
 	case err != nil:
@@ -232,7 +270,10 @@ func (h *Hub) fill(ctx context.Context, r *ring) (pause time.Duration) {
 		r.backoff = min(max(2*r.backoff, unseenMin), unseenMax)
 	default:
 		r.backoff = 0
-		r.apply(func() { r.put(p.messages) })
+		r.apply(func() {
+			r.put(p.messages)
+			r.note(p.mark(), generation)
+		})
 	}
 	return r.backoff
 }

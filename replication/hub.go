@@ -214,8 +214,15 @@ func (h *Hub) unstage(r *ring) {
 		return
 	}
 	ended := false
+	generation, _ := h.now()
 	r.apply(func() {
-		r.put(r.staged)
+		last := r.staged[len(r.staged)-1]
+		if r.synced < generation {
+			r.extend(last.Offset + 1) // and the table has the content, once it is compared
+		} else {
+			r.put(r.staged)
+			r.note(markOf(last), generation)
+		}
 		r.used = h.flushes
 		ended = r.err != nil
 	})

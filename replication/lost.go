@@ -56,19 +56,24 @@ func (h *Hub) settle(ctx context.Context, r *ring, s streamState) error {
 	if err := h.config.Pool.QueryRow(ctx, publishingSQL, r.channel).Scan(&publishing); err != nil || publishing {
 		return err
 	}
-	again, err := streamByID(ctx, h.config.Pool, s.name, r.channel)
+	again, err := streamByID(ctx, h.config.Pool, s.name, r.channel, mark{})
 	if err != nil || !r.doubts(again.end, time.Now(), h.config.LostAfter) {
 		return err
 	}
 	h.config.Logger.Error("messages of a stream are lost that were committed: its subscriptions end",
 		"stream", s.name, "told", r.span().end, "end", again.end)
+	h.forget(r)
+	r.fail(lost(s.name, eventstore.StreamPosition{Epoch: again.epoch, Offset: again.end}))
+	return nil
+}
+
+// forget makes the next subscriber begin with a ring of its own.
+func (h *Hub) forget(r *ring) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.rings[r.channel] == r {
 		delete(h.rings, r.channel)
 	}
-	h.mu.Unlock()
-	r.fail(lost(s.name, eventstore.StreamPosition{Epoch: again.epoch, Offset: again.end}))
-	return nil
 }
 
 func lost(name string, end eventstore.StreamPosition) *eventstore.Error {

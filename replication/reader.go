@@ -49,6 +49,7 @@ type page struct {
 	first    *eventstore.Offset          // that the stream keeps, if there are rows and the stream is there
 	rows     bool
 	bytes    int
+	batches  []batchRow // that messages are of, in order
 }
 
 // readPage reads the messages from the cursor on, below an offset, and moves the
@@ -270,6 +271,7 @@ func (b *builder) takeBatch() error {
 	if r.offset > b.cursor.next || end <= b.cursor.next {
 		return nil
 	}
+	b.page.batches = append(b.page.batches, batchRow{r.offset, r.position, r.at})
 	for b.cursor.next < min(end, b.below) {
 		i := int(b.cursor.next - r.offset)
 		m := b.message(b.cursor.next, eventstore.MessageID(r.ids[i]))

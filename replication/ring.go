@@ -32,6 +32,7 @@ type ring struct {
 	used     int64             // the hub's count of flushes when something came last
 	late     bool              // it ended below the stream when the table was asked last
 	doubt    doubt
+	mark     mark // the newest that readers were given, or will be
 
 	// Of the tail's goroutine: what came since the last flush.
 	staged []*eventstore.StreamMessage

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,6 +21,7 @@ type streamState struct {
 	end       eventstore.Offset
 	successor eventstore.Position // the epoch of the stream that has the name now, 0 if there is none
 	resume    eventstore.Offset   // the first offset of that one
+	same      bool                // what was asked with it is there
 }
 
 // gone says why the stream cannot be read any more; nil if it can.
@@ -61,8 +63,15 @@ select c.id,
        coalesce(s.first_offset, 0),
        coalesce(h.next_offset, 0),
        coalesce(n.epoch, 0),
-       coalesce(ns.first_offset, 0)
-from unnest($1::integer[]) u (id)
+       coalesce(ns.first_offset, 0),
+       u.position is null or exists (
+           select
+           from leat.events e
+           where e.position = u.position
+             and e.channel_id = u.id
+             and e.stream_offset = u.row
+             and e.at = u.at)
+from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::timestamptz[]) u (id, position, row, at)
 join leat.channels c on c.id = u.id
 left join leat.streams s on s.channel_id = c.id
 left join lateral (
@@ -75,21 +84,30 @@ left join lateral (
 left join leat.channels n on n.name = c.name and n.deleted_at is null and n.kind = 'stream' and c.deleted_at is not null
 left join leat.streams ns on ns.channel_id = n.id`
 
-// streamStates asks about streams by their ids.
-func streamStates(ctx context.Context, pool *pgxpool.Pool, channels []int32) ([]streamState, error) {
-	rows, err := pool.Query(ctx, streamStatesSQL, channels)
+// streamStates asks about streams by their ids, and whether the marks are there.
+func streamStates(ctx context.Context, pool *pgxpool.Pool, channels []int32, marks []mark) ([]streamState, error) {
+	var positions, rowsAt []*int64
+	var times []*time.Time
+	for _, m := range marks {
+		if m.position == 0 {
+			positions, rowsAt, times = append(positions, nil), append(rowsAt, nil), append(times, nil)
+			continue
+		}
+		positions, rowsAt, times = append(positions, new(int64(m.position))), append(rowsAt, new(int64(m.row))), append(times, new(m.at))
+	}
+	rows, err := pool.Query(ctx, streamStatesSQL, channels, positions, rowsAt, times)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (s streamState, err error) {
-		err = row.Scan(&s.channel, &s.name, &s.kind, &s.epoch, &s.deleted, &s.first, &s.end, &s.successor, &s.resume)
+		err = row.Scan(&s.channel, &s.name, &s.kind, &s.epoch, &s.deleted, &s.first, &s.end, &s.successor, &s.resume, &s.same)
 		return s, err
 	})
 }
 
-// streamByID asks about a stream again.
-func streamByID(ctx context.Context, pool *pgxpool.Pool, name string, channel eventstore.ChannelID) (s streamState, err error) {
-	states, err := streamStates(ctx, pool, []int32{int32(channel)})
+// streamByID asks about a stream again, and about a mark of it.
+func streamByID(ctx context.Context, pool *pgxpool.Pool, name string, channel eventstore.ChannelID, of mark) (s streamState, err error) {
+	states, err := streamStates(ctx, pool, []int32{int32(channel)}, []mark{of})
 	switch {
 	case err != nil:
 		return s, err

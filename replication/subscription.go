@@ -146,7 +146,11 @@ func (s *Subscription) attach(ctx context.Context) (err error) {
 		return err
 	}
 	if err := s.hub.sync(ctx, s.ring, s.stream.name); err != nil {
+		forgotten := s.hub.ringOf(s.stream.channel) != s.ring
 		s.hub.detach(s.ring)
+		if forgotten && isAhead(err) { // what was found out is about those before
+			return s.attach(ctx)
+		}
 		return err
 	}
 	return nil
