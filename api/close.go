@@ -56,7 +56,7 @@ var closeMeanings = []CloseMeaning{
 	{CloseNotFound, "there is no such stream or queue, or no longer"},
 	{CloseEpochChanged, "the stream was deleted and declared again"},
 	{CloseOffsetGone, "retention has trimmed what would come next"},
-	{CloseOffsetAhead, "the offset is beyond the end of the stream"},
+	{CloseOffsetAhead, "the offset is beyond the end of the stream, or the database has lost messages that were delivered"},
 	{ClosePointDeleted, "the replication point was deleted"},
 	{CloseInternal, "the broker failed; its log tells why"},
 }

@@ -184,16 +184,19 @@ func (v *Views) Run(ctx context.Context) error {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	checkpointed := time.Now()
-	healthy := true
+	told := ""
 	for {
 		err := v.keep(ctx, &checkpointed)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil && healthy {
+		switch {
+		case err == nil:
+			told = ""
+		case err.Error() != told: // another fault than at the last look
+			told = err.Error()
 			v.logger.Warn("keep queue views", "error", err)
 		}
-		healthy = err == nil
 		select {
 		case <-ctx.Done():
 			return nil
