@@ -26,6 +26,7 @@ type Status struct {
 	OpenCircuits    int64               `json:"openCircuits" doc:"routing keys of FIFO queues whose circuit is not closed"`
 	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
 	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
+	Projections     []Projection        `json:"projections" nullable:"false" doc:"views that follow the log behind its commits, with their lag"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`
 }
 

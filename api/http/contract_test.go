@@ -153,6 +153,15 @@ func TestContract(t *testing.T) {
 	call(200, "GET", "/v1/events?limit=1", "")
 	call(200, "GET", "/v1/status", "")
 	call(200, "GET", "/v1/log", "")
+	call(200, "GET", "/v1/stats?channel=q&step=1m&minPosition="+id, "")
+	call(422, "GET", "/v1/stats?from=2026-01-01T00:00:00Z&to=2025-01-01T00:00:00Z", "")
+	call(200, "GET", "/v1/consumers?minPosition="+id, "")
+	call(200, "GET", "/v1/failures?limit=5&minPosition="+id, "")
+	call(200, "GET", "/v1/projections", "")
+	for _, verb := range []string{"stop", "start", "rebuild", "retry", "skip"} {
+		call(200, "POST", "/v1/projections/statistics/"+verb, "")
+		call(404, "POST", "/v1/projections/nothing/"+verb, "{}")
+	}
 	call(200, "POST", "/v1/log/verify", "")
 	sealed := read[api.SealResult](call(200, "POST", "/v1/log/seal", "")).Seal
 	call(200, "POST", "/v1/log/verify?expect="+sealed.Digest, "")

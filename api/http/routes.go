@@ -62,6 +62,16 @@ func (s *server) routes() []route {
 		{post, "/v1/log/seal", s.seal, sealDoc},
 		{post, "/v1/log/verify", s.verifyLog, verifyLogDoc},
 
+		{get, "/v1/stats", s.getStatistics, getStatisticsDoc},
+		{get, "/v1/consumers", s.listConsumers, listConsumersDoc},
+		{get, "/v1/failures", s.listFailures, listFailuresDoc},
+		{get, "/v1/projections", s.listProjections, listProjectionsDoc},
+		{post, "/v1/projections/{name}/stop", s.turn(Async.Stop), stopProjectionDoc},
+		{post, "/v1/projections/{name}/start", s.turn(Async.Start), startProjectionDoc},
+		{post, "/v1/projections/{name}/rebuild", s.turn(Async.Rebuild), rebuildProjectionDoc},
+		{post, "/v1/projections/{name}/retry", s.turn(Async.Retry), retryProjectionDoc},
+		{post, "/v1/projections/{name}/skip", s.turn(Async.Skip), skipProjectionDoc},
+
 		{get, "/v1/status", s.getStatus, getStatusDoc},
 		{post, "/v1/projections/verify", s.verify, verifyDoc},
 		{post, "/v1/projections/rebuild", s.rebuild, rebuildDoc},

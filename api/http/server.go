@@ -54,6 +54,11 @@ type Queries interface {
 	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
 	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
 	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
+	Statistics(ctx context.Context, f queries.StatisticsFilter) ([]queries.Statistics, queries.StatisticsFilter, error)
+	Consumers(ctx context.Context, channel string, limit int) ([]queries.Activity, error)
+	Failures(ctx context.Context, channel string, limit int) ([]queries.Failing, error)
+	Projections(ctx context.Context) ([]queries.Projection, error)
+	Arrive(ctx context.Context, projection string, at eventstore.Position, patience time.Duration) (eventstore.Position, error)
 	Status(ctx context.Context) (queries.Status, error)
 }
 
@@ -77,6 +82,7 @@ type Config struct {
 	Queries     Queries
 	Points      api.Points
 	Projections Projections
+	Async       Async
 	Readiness   Readiness
 	Log         Log
 	Head        Head

@@ -23,12 +23,13 @@ import (
 	"leat/eventstore"
 	"leat/migrations/dbtest"
 	"leat/projections"
+	"leat/projections/async"
 	"leat/queries"
 	"leat/replication"
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, async.SQL, commands.SQL, replication.SQL))
 }
 
 // patience is how long a test waits for what must happen.
@@ -54,9 +55,10 @@ func setup(t testing.TB) site {
 		Pool: pool, Logger: logger, Done: head.Poke, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) },
 	})
 	views := projections.New(pool, logger)
+	projector := async.New(async.Config{Pool: pool, Logger: logger, Gather: 10 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts errgroup.Group
-	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run, head.Run} {
+	for _, run := range []func(context.Context) error{broker.Run, hub.Run, points.Run, head.Run, projector.Run} {
 		parts.Go(func() error { return run(ctx) })
 	}
 	handler := httpapi.New(httpapi.Config{
@@ -64,6 +66,7 @@ func setup(t testing.TB) site {
 		Queries:     queries.New(pool),
 		Points:      points,
 		Projections: viewsAdapter{views},
+		Async:       projector,
 		Readiness:   always{},
 		Log:         logAdapter{eventstore.New(pool), &eventstore.Retention{Store: eventstore.New(pool)}},
 		Head:        head,

@@ -40,6 +40,9 @@ func (s *server) getStatus(c *call) error {
 	if !status.ViewsAlive {
 		wire.Rebuild = &api.Progress{Done: status.Rebuild.Done, Total: status.Rebuild.Total}
 	}
+	if wire.Projections, err = s.projections(c.ctx()); err != nil {
+		return err
+	}
 	for i, b := range status.Brokers {
 		wire.Brokers[i] = api.Broker{ID: b.ID, Tail: b.Tail, Reason: b.Reason, Since: b.Since.UTC()}
 	}

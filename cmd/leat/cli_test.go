@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +131,7 @@ func TestCommands(t *testing.T) {
 	broker.sub("settle", broker.settle)
 	broker.sub("look", broker.look)
 	broker.sub("trace", broker.trace)
+	broker.sub("numbers", broker.numbers)
 	broker.sub("replay", broker.replay)
 	t.Run("interrupted", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -345,6 +347,38 @@ func (p *process) look(t *testing.T) {
 	require.Contains(t, p.exits(exitNothing, "", "message", "999999").errs, "message_not_found")
 	require.Contains(t, p.leat("message", first.Messages[0].MessageID.String()), "state")
 	require.Contains(t, p.leat("status"), "settled position")
+}
+
+// numbers follow the log behind its commits.
+func (p *process) numbers(t *testing.T) {
+	p.leat("publish", "jobs", "1", "--key", "failing")
+	receipt := value[api.PollResult](p, "poll", "jobs", "--key", "failing").Deliveries[0].Receipt
+	p.leat("nack", "jobs", receipt, "--reason", "no stock")
+	last := value[api.Status](p, "status").LastPosition
+	require.Eventually(t, func() bool {
+		list := value[api.ProjectionList](p, "projection", "list").Projections
+		return len(list) == 3 && !slices.ContainsFunc(list, func(one api.Projection) bool { return one.Position < last })
+	}, patience, 50*time.Millisecond)
+	require.Contains(t, p.leat("stats", "jobs"), "FIRST DELIVERY P50")
+	require.Positive(t, value[api.StatisticsList](p, "stats", "jobs", "--since", "90m", "--step", "5m").Statistics[0].Published)
+	require.NotEmpty(t, value[api.ConsumerList](p, "consumers", "-n", "1").Consumers)
+	require.Contains(t, p.leat("consumers", "jobs"), "LAST SEEN")
+	require.Contains(t, p.leat("failures", "jobs"), "no stock")
+	require.Contains(t, p.exits(exitNothing, "", "stats", "nope").errs, "channel_not_found")
+	require.Contains(t, p.leat("projection", "stop", "consumers"), "stopped")
+	require.Contains(t, p.leat("projection", "stop", "consumers"), "it was stopped before")
+	require.Contains(t, p.leat("status"), "consumers live: stopped")
+	require.Contains(t, p.leat("projection", "start", "consumers"), "started")
+	require.Contains(t, p.leat("projection", "retry", "consumers"), "it has not failed")
+	require.Contains(t, p.leat("projection", "skip", "consumers"), "it has not failed")
+	require.Contains(t, p.leat("projection", "rebuild", "consumers"), "being rebuilt")
+	require.Eventually(t, func() bool {
+		list := value[api.ProjectionList](p, "projection", "list").Projections
+		return len(list) == 3 && list[0].Generation == 2 && list[0].State == "live"
+	}, patience, 50*time.Millisecond)
+	require.Contains(t, p.exits(exitNothing, "", "projection", "stop", "nope").errs, "projection_not_found")
+	p.exits(exitUsage, "", "stats", "--step", "90s")
+	p.exits(exitUsage, "", "consumers", "-n", "0")
 }
 
 func (p *process) replay(t *testing.T) {

@@ -236,6 +236,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 		Queries:     queries.New(pool),
 		Points:      b.points,
 		Projections: views,
+		Async:       b.async,
 		Log:         logAPI{b.store, b.retention},
 		Readiness:   readiness{views: views, tail: b.tail, required: config.Tail == tailWAL},
 		Head:        b.head,

@@ -38,6 +38,7 @@ func statusTable(t *table, s api.Status) {
 	t.row("vacuum horizon", holderText(s.Horizon))
 	t.row("tail", tailText(s.Tail))
 	t.row("brokers", brokersText(s.Brokers))
+	t.row("projections", projectionsText(s.Projections))
 	t.row("sessions", sessionsText(s.Sessions))
 }
 

@@ -26,6 +26,11 @@ type backoff struct {
 // subscriber's answer to errors of fetching, and is not told of errors of commits.
 func (b *backoff) HandleError(_ watermill.LoggerAdapter, _ bool, err error) time.Duration {
 	r := b.runner
+	select {
+	case <-b.done:
+		return 0 // what ended with it is no trouble
+	default:
+	}
 	if r.look.problem != nil {
 		err = r.look.problem
 	}
