@@ -212,7 +212,7 @@ func (c *committer) flush(batch []*commit) error {
 		}
 		delete(one.lasts, int(rows.partitions[v.Item-1]))
 		if v.Code != "" && one.err == nil {
-			one.err = one.refusal(v)
+			one.err = one.refusal(v, eventstore.Offset(rows.lasts[v.Item-1]))
 		}
 	}
 	c.answer(batch)
@@ -277,7 +277,7 @@ func optional[T comparable](v T) *T {
 }
 
 // refusal says why a commit does not count.
-func (c *commit) refusal(v verdict) error {
+func (c *commit) refusal(v verdict, asked eventstore.Offset) error {
 	e := eventstore.NewError(v.Code, "%s", "")
 	resume := &eventstore.StreamPosition{Epoch: v.Epoch, Offset: v.Resume}
 	switch v.Code {
@@ -286,13 +286,14 @@ func (c *commit) refusal(v verdict) error {
 	case eventstore.PointNotFound:
 		e.Message = "Stream " + c.stream + " has no point " + c.point + "."
 	case eventstore.EpochChanged:
-		e.Message = "Stream " + c.stream + " was deleted and declared again: its epoch is " + v.Epoch.String() + "."
+		e.Message = "Stream " + c.stream + " was deleted and declared again: its epoch is " + v.Epoch.String() + ", not " + c.epoch.String() + "."
 		e.Resume = resume
 	case eventstore.OffsetAhead:
-		e.Message = "Stream " + c.stream + " ends before offset " + v.Resume.String() + "."
+		e.Message = "Stream " + c.stream + " ends before offset " + v.Resume.String() + "; " + asked.String() + " is ahead."
 		e.Resume = resume
 	case eventstore.CommitBehind:
-		e.Message = "Point " + c.point + " is at offset " + v.Resume.String() + " already: only a reset moves it back."
+		e.Message = "Point " + c.point + " is at offset " + v.Resume.String() + " already, and " + asked.String() +
+			" lies before it: only a reset moves it back."
 		e.Resume = resume
 	case eventstore.PointMoved:
 		e.Message = "Point " + c.point + " was reset: connect again to read from where it is now."

@@ -162,6 +162,9 @@ func (h *Hub) Wants(channel eventstore.ChannelID, end eventstore.Offset) bool {
 	return h.heard(channel, end) != nil
 }
 
+// maxEnds is of how many streams that nobody reads the ends are remembered.
+const maxEnds = 10_000
+
 // heard answers the ring of a stream. Of a stream that nobody reads it remembers
 // where it ends.
 func (h *Hub) heard(channel eventstore.ChannelID, end eventstore.Offset) *ring {
@@ -169,6 +172,9 @@ func (h *Hub) heard(channel eventstore.ChannelID, end eventstore.Offset) *ring {
 	defer h.mu.Unlock()
 	r := h.rings[channel]
 	if r == nil {
+		if len(h.ends) >= maxEnds {
+			clear(h.ends) // who comes to read learns of it a second later
+		}
 		h.ends[channel] = max(h.ends[channel], end)
 	}
 	return r
@@ -317,6 +323,9 @@ func (h *Hub) detach(r *ring) {
 	}
 	r.apply(func() {
 		if r.anchored && r.err == nil {
+			if len(h.ends) >= maxEnds {
+				clear(h.ends)
+			}
 			h.ends[r.channel] = r.end
 		}
 		r.evict(r.end)

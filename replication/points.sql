@@ -38,7 +38,8 @@ begin
     if have.name is not null then
         created := false;
         if have.partitions <> partitions then
-            raise exception 'Point % of stream % has % partitions, not %.', point, stream, have.partitions, partitions
+            raise exception 'Point % of stream % has %, not %.', point, stream, leat.so_many_partitions(have.partitions),
+                leat.so_many_partitions(partitions)
                 using errcode = 'LE034', column = 'partitions';
         end if;
         return;
@@ -56,6 +57,9 @@ begin
     from generate_series(0, shares - 1) g;
 end
 $$;
+
+create function leat.so_many_partitions(n integer) returns text
+language sql immutable set search_path = '' as $$ select n || case n when 1 then ' partition' else ' partitions' end $$;
 
 -- The view has the time of the event.
 create function leat.append_point(kind leat.event_kind, at timestamptz, channel_id integer, actor text, data jsonb) returns bigint
