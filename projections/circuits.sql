@@ -1,6 +1,6 @@
 -- The circuits that are not closed as the log has them: the last event of each key
--- decides. probe_at is what an opening said of it.
-create function leat.fold_circuits() returns table (
+-- decides. probe_at is what an opening said of it. With upto and channels as leat.fold.
+create function leat.fold_circuits(upto bigint default null, channels integer[] default null) returns table (
     channel_id  integer,
     routing_key text,
     state       text,
@@ -19,9 +19,11 @@ language sql stable set search_path = '' set enable_seqscan = off set enable_bit
             max(e.at) filter (where e.kind = 'circuit.opened') over w as opened_at
         from leat.events e
         where e.kind in ('circuit.opened', 'circuit.half_opened', 'circuit.closed')
+          and (fold_circuits.upto is null or e.position <= fold_circuits.upto)
+          and (fold_circuits.channels is null or e.channel_id = any (fold_circuits.channels))
         window w as (partition by e.channel_id, e.routing_key order by e.position rows between 1 preceding and current row)
     ) l
-    join leat.channels c on c.id = l.channel_id and c.deleted_at is null
+    join leat.channels c on c.id = l.channel_id and (c.deleted_at is null or c.id = any (fold_circuits.channels))
     where l.back = 1 and l.kind <> 'circuit.closed'
 $$;
 

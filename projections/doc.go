@@ -4,6 +4,8 @@
 //
 //   - G1: the views are what a fold of the log gives, message by message
 //     (leat.verify_views compares the two in one snapshot).
+//   - G1: the fold up to an earlier position, of a channel that may be gone by now, is
+//     what the views held there (TestG1G4G5G7Model).
 //   - G2: a crash of PostgreSQL, which empties the unlogged views, loses
 //     nothing: the first broker that sees it rebuilds them.
 //
@@ -14,7 +16,9 @@
 //
 // Live commands move runs in the transaction that appends the event. The fold
 // reads the log from the last checkpoint on: the last event of a message decides
-// its state. leat.rebuild_views writes what the fold says, and leat.views_alive
+// its state. The same fold answers for the past: up to a position, of some channels; from
+// the checkpoint where that is not later, else from the beginning of the log.
+// leat.rebuild_views writes what the fold says, and leat.views_alive
 // holds one row while the views are whole.
 //
 // Streams and replication points are logged tables that commands and replication

@@ -1,8 +1,14 @@
 -- The queue views as the log has them: checkpoint, then every event it does not
 -- hold, the last one of each message deciding. One row per live message.
 -- Reads what its snapshot sees, so in one snapshot it must equal the live views.
--- With count it counts the events that it reads in leat.rebuild_seq.
-create function leat.fold(use_checkpoint boolean default true, count boolean default false) returns table (
+-- With count it counts the events that it reads in leat.rebuild_seq. With upto it is
+-- the views as they were behind that position, for which it reads the log from its
+-- beginning if the checkpoint is a later one. With channels it is those alone, and
+-- also of such as are deleted by now.
+-- In plpgsql, and planned for its arguments: without them the plan is what it would
+-- be if they were not there.
+create function leat.fold(use_checkpoint boolean default true, count boolean default false, upto bigint default null,
+    channels integer[] default null) returns table (
     id          bigint,
     channel_id  integer,
     fifo        boolean,
@@ -19,16 +25,22 @@ create function leat.fold(use_checkpoint boolean default true, count boolean def
     origin      bigint, -- null: itself
     headers     jsonb   -- laid over the origin's
 )
-language sql stable set search_path = '' set jit = off set work_mem = '256MB'
+language plpgsql stable set search_path = '' set jit = off set work_mem = '256MB' set plan_cache_mode = force_custom_plan
 set enable_nestloop = off as $$ -- a log that was never analyzed looks small, and would be joined row by row
+#variable_conflict use_column
+begin
+    return query
     with base as materialized (
         select c.position, c.included
         from leat.checkpoints c
-        where use_checkpoint
+        where fold.use_checkpoint
+          and (fold.upto is null or (c.position <= fold.upto and fold.upto >= all (c.included)))
         order by c.position desc
         limit 1
     ), start as materialized (
-        select coalesce((select b.position from base b), 0) as position,
+        select greatest((select b.position from base b), 0,
+                -- nothing of a channel is older than itself
+                (select min(c.epoch) from leat.channels c where c.id = any (fold.channels))) as position,
             coalesce((select b.included from base b), '{}') as included
     ), batches as materialized (
         select e.position, e.kind, e.delivery, e.due_at, e.expires_at, e.actor, e.at, e.data ->> 'reason' as reason,
@@ -38,6 +50,8 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
           and e.message_ids is not null
           and e.kind not in ('message.copied', 'message.routed', 'circuit.opened', 'circuit.half_opened', 'circuit.closed')
           and e.position <> all ((select s.included from start s)::bigint[])
+          and (fold.upto is null or e.position <= fold.upto)
+          and (fold.channels is null or e.channel_id = any (fold.channels))
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
     ), named as ( -- message by message
         select b.position, b.kind, i.id
@@ -70,6 +84,8 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
           and e.kind = 'message.published'
           and e.stream_offset is null
           and e.position <> all ((select s.included from start s)::bigint[])
+          and (fold.upto is null or e.position <= fold.upto)
+          and (fold.channels is null or e.channel_id = any (fold.channels))
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all
         select i.id, i.origin, e.channel_id, (e.due_at > e.at)::integer, 9 - coalesce(e.priority, 0),
@@ -82,6 +98,8 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
           and e.kind = 'message.copied'
           and e.stream_offset is null
           and e.position <> all ((select s.included from start s)::bigint[])
+          and (fold.upto is null or e.position <= fold.upto)
+          and (fold.channels is null or e.channel_id = any (fold.channels))
           and (not fold.count or nextval('leat.rebuild_seq') > 0)
         union all
         select i.id, i.origin, r.channel_id, r.state, r.rank, r.routing_key, r.deliveries, r.delivery, r.due_at, r.expires_at,
@@ -89,6 +107,7 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         from leat.checkpoint_runs r
         cross join lateral unnest(r.ids, r.origins) i (id, origin)
         where r.checkpoint = (select b.position from base b)
+          and (fold.channels is null or r.channel_id = any (fold.channels))
     )
     select k.id, k.channel_id, c.mode = 'fifo',
         (case
@@ -121,10 +140,26 @@ set enable_nestloop = off as $$ -- a log that was never analyzed looks small, an
         case when b.kind is null then k.died_at when b.kind = 'message.dead_lettered' then b.at end,
         k.origin, k.headers
     from known k
-    join leat.channels c on c.id = k.channel_id and c.deleted_at is null and c.kind = 'queue'
+    join leat.channels c on c.id = k.channel_id and (c.deleted_at is null or c.id = any (fold.channels)) and c.kind = 'queue'
     left join touched t on t.id = k.id
     left join batches b on b.position = t.last
     left join batches r on r.position = t.recovered
     where b.kind is null
-       or (b.kind not in ('message.acked', 'message.expired', 'message.purged', 'message.discarded') and not b.left_for_another)
+       or (b.kind not in ('message.acked', 'message.expired', 'message.purged', 'message.discarded') and not b.left_for_another);
+end
+$$;
+
+-- Whether the log still has all that leat.fold reads of these channels up to a position:
+-- it begins where it began, or a checkpoint stands in for what has left it, or the
+-- channels are younger than its beginning.
+create function leat.can_fold(upto bigint, channels integer[]) returns boolean
+language sql stable set search_path = '' as $$
+    select not exists (
+            select
+            from leat.log_begin b
+            join leat.channels c on c.epoch < b.first_position
+            where c.id = any (can_fold.channels))
+        or exists (
+            select from leat.checkpoints c
+            where c.position <= can_fold.upto and can_fold.upto >= all (c.included))
 $$;

@@ -39,6 +39,7 @@ type model struct {
 	messages map[int64]*modelMessage
 	open     map[string]bool // keys of f
 	stream   modelStream
+	past     []remembered
 }
 
 var modelQueues = []string{"s", "f", "d"}
@@ -388,6 +389,7 @@ func (m *model) check(t *rapid.T) {
 		where c.state = 'open'`)
 	require.EqualValues(t, len(m.open), open[0], "open circuits")
 	m.checkStream(t)
+	m.remember(t)
 }
 
 // G1, G4, G5 and G7: random commands, then the log, the views and a small model agree
@@ -455,5 +457,6 @@ func TestG1G4G5G7Model(t *testing.T) {
 			}
 		}
 		m.check(rt)
+		m.checkPast(rt)
 	})
 }

@@ -95,8 +95,7 @@ const countsSQL = `sum(cardinality(r.ids)) filter (where r.state = 0 or (r.state
         sum(cardinality(r.ids)) filter (where r.state = 3) as dead,
         min(r.first_id) filter (where r.state = 0 or (r.state = 1 and r.due_at <= statement_timestamp())) as oldest`
 
-const withCountsSQL = `
-select c.id,
+const channelColumnsSQL = `c.id,
        c.name,
        c.kind,
        case when c.kind = 'queue' then c.mode else '' end,
@@ -120,7 +119,10 @@ select c.id,
        c.retention_bytes,
        c.retention_messages,
        c.declared_at,
-       c.epoch,
+       c.epoch`
+
+const withCountsSQL = `
+select ` + channelColumnsSQL + `,
        coalesce(n.ready, 0),
        coalesce(n.delayed, 0),
        coalesce(n.in_flight, 0),

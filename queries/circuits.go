@@ -41,6 +41,7 @@ type Circuit struct {
 type CircuitsFilter struct {
 	Channel    string  // "" is any
 	RoutingKey *string // nil is any
+	AsOf       *Moment // nil is now; then none is closing, of which the log knows nothing
 	State      string  // open, half_open or closing; "" is any of them
 	Cursor     string  // from an earlier page
 	Limit      int     // 1 to MaxLimit; 0 is DefaultLimit
@@ -87,12 +88,11 @@ func (q *Queries) Circuits(ctx context.Context, f CircuitsFilter) (page []Circui
 			return nil, "", err
 		}
 	}
-	channel, err := q.linked(ctx, f.Channel)
-	if err != nil {
-		return nil, "", wrap(err, "list circuits")
+	if f.AsOf != nil {
+		page, err = q.circuitsAsOf(ctx, f, after, limit)
+	} else {
+		page, err = q.circuitsNow(ctx, f, after, limit)
 	}
-	page, err = collect(ctx, q.pool, pgx.RowToStructByPos[Circuit], circuitsSQL,
-		channel, f.RoutingKey, optional(f.State), after.channel, after.key, limit+1)
 	if err != nil {
 		return nil, "", wrap(err, "list circuits")
 	}
@@ -102,6 +102,15 @@ func (q *Queries) Circuits(ctx context.Context, f CircuitsFilter) (page []Circui
 		next = keyCursor{last.ChannelID, last.RoutingKey}.String()
 	}
 	return page, next, nil
+}
+
+func (q *Queries) circuitsNow(ctx context.Context, f CircuitsFilter, after keyCursor, limit int) ([]Circuit, error) {
+	channel, err := q.linked(ctx, f.Channel)
+	if err != nil {
+		return nil, err
+	}
+	return collect(ctx, q.pool, pgx.RowToStructByPos[Circuit], circuitsSQL,
+		channel, f.RoutingKey, optional(f.State), after.channel, after.key, limit+1)
 }
 
 // keyCursor names the last channel and routing key that were seen.

@@ -13,6 +13,7 @@ type DeadLettersFilter struct {
 	DiedBefore  time.Time // zero is any
 	Cursor      string    // from an earlier page
 	Limit       int       // 1 to MaxLimit; 0 is DefaultLimit
+	AsOf        *Moment   // nil is now
 	WithPayload bool
 }
 
@@ -21,6 +22,6 @@ type DeadLettersFilter struct {
 func (q *Queries) DeadLetters(ctx context.Context, queue string, f DeadLettersFilter) (page []Message, next string, err error) {
 	return q.Messages(ctx, queue, MessagesFilter{
 		State: Dead, RoutingKey: f.RoutingKey, Reason: f.Reason, DiedAfter: f.DiedAfter, DiedBefore: f.DiedBefore,
-		Cursor: f.Cursor, Limit: f.Limit, WithPayload: f.WithPayload,
+		AsOf: f.AsOf, Cursor: f.Cursor, Limit: f.Limit, WithPayload: f.WithPayload,
 	})
 }

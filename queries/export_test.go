@@ -20,6 +20,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 func Statements() []string {
 	return []string{
 		batchEventsSQL, batchEventsBackSQL, batchWindowSQL, batchWindowBackSQL, endsSQL, logBeginSQL, eventsBackSQL, windowBackSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
+		channelAtSQL, channelsAsOfSQL, circuitsAsOfSQL, deletedAtSQL, lastUntilSQL, messagesAsOfSQL, nowSQL, reachesSQL, timeoutSQL, trimmedAtSQL,
 		brokersSQL, consumersSQL, failuresSQL, statisticsSQL, projectionsSQL, livePositionSQL, historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, sessionsSQL,
 		settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}

@@ -35,11 +35,12 @@ where o.position = $1
 // Message says where a message is now, by the log: also when the queue views
 // are lost, and when it has left its queue long ago.
 func (q *Queries) Message(ctx context.Context, id eventstore.MessageID) (Message, error) {
-	m, err := q.message(ctx, id)
+	m, err := q.message(ctx, id, nil)
 	return m, wrap(err, "look at message %d", id)
 }
 
-func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message, error) {
+// message is as of a moment, or, without one, of now.
+func (q *Queries) message(ctx context.Context, id eventstore.MessageID, asOf *Moment) (Message, error) {
 	b, err := q.beginning(ctx, id)
 	if err != nil {
 		return Message{}, err
@@ -47,8 +48,19 @@ func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message
 	if b == nil {
 		return Message{}, q.messageNotFound(ctx, id)
 	}
+	if asOf != nil && b.Position > asOf.Position {
+		return Message{}, eventstore.NewError(eventstore.MessageNotFound, "There was no message %d at position %d.", id, asOf.Position)
+	}
+	if asOf != nil {
+		if err := b.at(ctx, q, *asOf); err != nil {
+			return Message{}, err
+		}
+	}
 	m := begun(b)
 	err = q.eachEvent(ctx, b, func(e Event) bool {
+		if asOf != nil && e.Position > asOf.Position {
+			return false
+		}
 		m.apply(&e.Event)
 		return true
 	})
@@ -60,6 +72,9 @@ func (q *Queries) message(ctx context.Context, id eventstore.MessageID) (Message
 		Scan(&now, &m.PublishedAt, &m.Payload, &m.ContentType, &m.Headers)
 	if errors.Is(err, pgx.ErrNoRows) { // a copy that outlived its origin
 		return Message{}, errors.Join(q.stillThere(ctx, eventstore.Position(b.Origin)), err)
+	}
+	if asOf != nil {
+		now = asOf.At
 	}
 	m.settle(now, b.Deleted)
 	return m, err

@@ -60,6 +60,7 @@ type MessagesFilter struct {
 	DiedAfter   time.Time // of Dead messages: or at it; zero is any
 	DiedBefore  time.Time // of Dead messages; zero is any
 	RoutingKey  *string   // nil is any
+	AsOf        *Moment   // nil is now
 	Cursor      string    // from an earlier page
 	Limit       int       // 1 to MaxLimit; 0 is DefaultLimit
 	WithPayload bool
@@ -167,14 +168,16 @@ const pageOfMessagesSQL = `, page as (
     where i.id > $2
     order by i.id
     limit $3
-)
+)` + shownMessagesSQL
+
+const shownMessagesSQL = `
 select q.id,
        q.origin,
        q.routing_key,
        9 - q.rank,
        q.shown,
        q.deliveries,
-       q.at,
+       coalesce(q.at, 'epoch'),
        q.due_at,
        q.expires_at,
        coalesce(q.delivery, 0),
@@ -197,7 +200,7 @@ from (
            sum(case when $5 then octet_length(e.payload) else 0 end + coalesce(pg_column_size(e.headers), 0))
                over (order by p.id rows between unbounded preceding and 1 preceding) as before
     from page p
-    join leat.events e on e.position = p.origin
+    left join leat.events e on e.position = p.origin
 ) q
 left join leat.events d on d.position = case when q.state = 3 then q.delivery end
 where coalesce(q.before, 0) < $6
@@ -223,6 +226,21 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 		return nil, "", invalid("reason", "must be one of %s, of dead messages", strings.Join(eventstore.DeathReasons(), ", "))
 	}
 	var rows []sized[Message]
+	if f.AsOf != nil {
+		rows, err = q.messagesAsOf(ctx, queue, f, after, limit, state)
+	} else {
+		rows, err = q.messagesNow(ctx, queue, f, after, limit, state)
+	}
+	if err != nil {
+		return nil, "", wrap(err, "look into queue %q", queue)
+	}
+	page, next = cut(rows, limit, Message.number)
+	return in(queue, page), next, nil
+}
+
+func (q *Queries) messagesNow(
+	ctx context.Context, queue string, f MessagesFilter, after cursor, limit int, state *int16,
+) (rows []sized[Message], err error) {
 	err = q.readViews(ctx, func(tx pgx.Tx) error {
 		id, err := queueID(ctx, tx, queue)
 		if err != nil {
@@ -238,11 +256,7 @@ func (q *Queries) Messages(ctx context.Context, queue string, f MessagesFilter) 
 		rows, err = collect(ctx, tx, withTotal(scanMessage), sql, args...)
 		return err
 	})
-	if err != nil {
-		return nil, "", wrap(err, "look into queue %q", queue)
-	}
-	page, next = cut(rows, limit, Message.number)
-	return in(queue, page), next, nil
+	return rows, err
 }
 
 func (m Message) number() int64 { return int64(m.ID) }

@@ -25,11 +25,12 @@ const rebuildingRetry = time.Second
 
 // Queries reads through a pool.
 type Queries struct {
-	pool *pgxpool.Pool
+	pool    *pgxpool.Pool
+	folding chan struct{} // full while a look into the past reads the log
 }
 
 // New reads through the pool.
-func New(pool *pgxpool.Pool) *Queries { return &Queries{pool: pool} }
+func New(pool *pgxpool.Pool) *Queries { return &Queries{pool: pool, folding: make(chan struct{}, 1)} }
 
 const lockTimeoutSQL = `-- queries.lockTimeout
 select set_config('lock_timeout', $1, true)`

@@ -35,6 +35,7 @@ type Client struct {
 	base   *url.URL
 	client string
 	http   *http.Client
+	asOf   string
 }
 
 // New makes a client of the server at baseURL. It does not connect yet.
@@ -68,6 +69,15 @@ func transport(connections int) *http.Transport {
 	t.IdleConnTimeout = time.Minute
 	t.DisableCompression = true
 	return t
+}
+
+// AsOf is a client whose Channels, Channel, Messages, DeadLetters, Circuits and Message
+// answer as of a position of the log, or a time as in RFC 3339. Of the rest it is
+// refused.
+func (c *Client) AsOf(moment string) *Client {
+	past := *c
+	past.asOf = moment
+	return &past
 }
 
 // URL is that of the server.
@@ -160,7 +170,15 @@ func (c *Client) url(r request) string {
 	prefix := strings.TrimSuffix(c.base.Path, "/")
 	u.Path = prefix + "/" + strings.Join(r.path, "/")
 	u.RawPath = strings.TrimSuffix(c.base.EscapedPath(), "/") + "/" + strings.Join(escaped, "/")
-	u.RawQuery = r.query.Encode()
+	query := r.query
+	if c.asOf != "" {
+		query = maps.Clone(query)
+		if query == nil {
+			query = url.Values{}
+		}
+		query.Set("asOf", c.asOf)
+	}
+	u.RawQuery = query.Encode()
 	return u.String()
 }
 

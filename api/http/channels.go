@@ -14,11 +14,22 @@ import (
 
 var listChannelsDoc = operation{
 	id: "listChannels", summary: "List channels by name, with counts",
+	about:   asOfAbout + " Streams are left out of it: they keep their past themselves.",
+	query:   []parameter{asOfParameter()},
 	answers: ok[api.ChannelList]("All channels."),
 }
 
 func (s *server) listChannels(c *call) error {
-	channels, err := s.Queries.Channels(c.ctx())
+	moment, err := s.asOf(c)
+	if err != nil {
+		return err
+	}
+	var channels []queries.ChannelStatus
+	if moment != nil {
+		channels, err = s.Queries.ChannelsAsOf(c.ctx(), *moment)
+	} else {
+		channels, err = s.Queries.Channels(c.ctx())
+	}
 	if err != nil {
 		return err
 	}
@@ -57,12 +68,22 @@ func (s *server) declareChannel(c *call) error {
 }
 
 var getChannelDoc = operation{
-	id: "getChannel", summary: "Look at a channel, with counts",
+	id: "getChannel", summary: "Look at a channel, with counts", about: asOfAbout,
+	query:   []parameter{asOfParameter()},
 	answers: ok[api.Channel]("The channel."),
 }
 
 func (s *server) getChannel(c *call) error {
-	channel, err := s.Queries.Channel(c.ctx(), c.name())
+	moment, err := s.asOf(c)
+	if err != nil {
+		return err
+	}
+	var channel queries.ChannelStatus
+	if moment != nil {
+		channel, err = s.Queries.ChannelAsOf(c.ctx(), c.name(), *moment)
+	} else {
+		channel, err = s.Queries.Channel(c.ctx(), c.name())
+	}
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,9 @@ import (
 
 var listCircuitsDoc = operation{
 	id: "listCircuits", summary: "List circuits that are not closed, by queue and routing key",
+	about: asOfAbout + " A circuit that was closing then is still open or half open.",
 	query: paging(
+		asOfParameter(),
 		query[string]("channel", "only circuits of this queue"),
 		query[string]("routingKey", "only circuits of this key"),
 		query[string]("state", "only open, halfOpen or closing ones")),
@@ -35,6 +37,10 @@ func (s *server) listCircuits(c *call) error {
 	}
 	if q.err != nil {
 		return q.err
+	}
+	var err error
+	if filter.AsOf, err = s.asOf(c); err != nil {
+		return err
 	}
 	circuits, next, err := s.Queries.Circuits(c.ctx(), filter)
 	if err != nil {

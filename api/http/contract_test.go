@@ -168,6 +168,13 @@ func TestContract(t *testing.T) {
 	call(422, "POST", "/v1/log/verify?expect=7&cursor=x", "")
 	call(200, "POST", "/v1/projections/verify", "")
 	call(200, "POST", "/v1/projections/rebuild", "")
+	for _, path := range []string{"/v1/channels", "/v1/channels/q", "/v1/queues/q/messages", "/v1/queues/q/dead-letters", "/v1/messages/" + id} {
+		call(200, "GET", path+"?asOf="+id, "")
+		call(409, "GET", path+"?asOf=99999999", "")
+		call(422, "GET", path+"?asOf=then", "")
+	}
+	call(200, "GET", "/v1/circuits?asOf="+id, "")
+	call(404, "GET", "/v1/circuits?channel=q&asOf=2020-01-01T00:00:00Z", "")
 	call(200, "POST", "/v1/queues/q/purge", "")
 	call(201, "PUT", "/v1/channels/e", `{"kind":"exchange","type":"headers"}`)
 	call(200, "GET", "/v1/channels/e", "")

@@ -13,8 +13,9 @@ import (
 )
 
 var listDeadLettersDoc = operation{
-	id: "listDeadLetters", summary: "List the dead letters of a queue, by message id",
+	id: "listDeadLetters", summary: "List the dead letters of a queue, by message id", about: asOfAbout,
 	query: paging(
+		asOfParameter(),
 		query[string]("routingKey", "only this key"),
 		query[string]("reason", "only this reason: "+strings.Join(eventstore.DeathReasons(), ", ")),
 		query[string]("diedAfter", "died at this time or later, RFC 3339"),
@@ -36,6 +37,10 @@ func (s *server) listDeadLetters(c *call) error {
 	}
 	if q.err != nil {
 		return q.err
+	}
+	var err error
+	if filter.AsOf, err = s.asOf(c); err != nil {
+		return err
 	}
 	messages, next, err := s.Queries.DeadLetters(c.ctx(), c.name(), filter)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 )
 
 var peekDoc = operation{
-	id: "peekMessages", summary: "Look into a queue without taking anything, by message id",
+	id: "peekMessages", summary: "Look into a queue without taking anything, by message id", about: asOfAbout,
 	query: paging(
+		asOfParameter(),
 		query[string]("state", "ready, delayed, inFlight or dead; default all"),
 		query[string]("routingKey", "only this key"),
 		query[bool]("payload", "whether to give payloads; default true")),
@@ -30,6 +31,10 @@ func (s *server) peek(c *call) error {
 	if q.err != nil {
 		return q.err
 	}
+	var err error
+	if filter.AsOf, err = s.asOf(c); err != nil {
+		return err
+	}
 	messages, next, err := s.Queries.Messages(c.ctx(), c.name(), filter)
 	if err != nil {
 		return err
@@ -38,7 +43,8 @@ func (s *server) peek(c *call) error {
 }
 
 var getMessageDoc = operation{
-	id: "getMessage", summary: "Where a message is now, also when it has left its queue",
+	id: "getMessage", summary: "Where a message is now, also when it has left its queue", about: asOfAbout,
+	query:   []parameter{asOfParameter()},
 	answers: ok[api.StoredMessage]("The message."),
 }
 
@@ -47,7 +53,16 @@ func (s *server) getMessage(c *call) error {
 	if err != nil {
 		return err
 	}
-	m, err := s.Queries.Message(c.ctx(), id)
+	moment, err := s.asOf(c)
+	if err != nil {
+		return err
+	}
+	var m queries.Message
+	if moment != nil {
+		m, err = s.Queries.MessageAsOf(c.ctx(), id, *moment)
+	} else {
+		m, err = s.Queries.Message(c.ctx(), id)
+	}
 	if err != nil {
 		return err
 	}

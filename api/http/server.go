@@ -41,6 +41,11 @@ type Commands interface {
 type Queries interface {
 	Channels(ctx context.Context) ([]queries.ChannelStatus, error)
 	Channel(ctx context.Context, name string) (queries.ChannelStatus, error)
+	MomentAt(ctx context.Context, p eventstore.Position) (queries.Moment, error)
+	MomentOf(ctx context.Context, at time.Time) (queries.Moment, error)
+	ChannelsAsOf(ctx context.Context, m queries.Moment) ([]queries.ChannelStatus, error)
+	ChannelAsOf(ctx context.Context, name string, m queries.Moment) (queries.ChannelStatus, error)
+	MessageAsOf(ctx context.Context, id eventstore.MessageID, m queries.Moment) (queries.Message, error)
 	Links(ctx context.Context, f queries.LinksFilter) ([]queries.Link, string, error)
 	Link(ctx context.Context, id eventstore.LinkID) (queries.Link, error)
 	Messages(ctx context.Context, queue string, f queries.MessagesFilter) ([]queries.Message, string, error)

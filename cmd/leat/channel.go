@@ -20,45 +20,51 @@ func channelCommand(c *cli) *cobra.Command {
 }
 
 func channelListCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List all channels, with how many messages they hold",
-		RunE: c.remote(func(c *call) error {
-			channels, err := c.broker.Channels(c.ctx())
-			if err != nil {
-				return err
-			}
-			return c.show(api.ChannelList{Channels: channels}, func(t *table) {
-				t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "CIRCUITS", "OLDEST")
-				for _, channel := range channels {
-					if s := channel.Stream; s != nil {
-						t.row(channel.Name, kindOf(channel), s.Messages, none, none, none, none, none)
-						continue
-					}
-					if channel.Counts == nil {
-						t.row(channel.Name, kindOf(channel), none, none, none, none, none, none)
-						continue
-					}
-					n := channel.Counts
-					t.row(channel.Name, kindOf(channel), n.Ready, n.Delayed, n.InFlight, n.Dead, openCircuits(channel), age(n.OldestReadyAge))
-				}
-			})
-		}),
 	}
+	past := addAsOf(cmd)
+	cmd.RunE = c.remote(func(c *call) error {
+		past.lookAt(c)
+		channels, err := c.broker.Channels(c.ctx())
+		if err != nil {
+			return err
+		}
+		return c.show(api.ChannelList{Channels: channels}, func(t *table) {
+			t.row("CHANNEL", "KIND", "READY", "DELAYED", "IN FLIGHT", "DEAD", "CIRCUITS", "OLDEST")
+			for _, channel := range channels {
+				if s := channel.Stream; s != nil {
+					t.row(channel.Name, kindOf(channel), s.Messages, none, none, none, none, none)
+					continue
+				}
+				if channel.Counts == nil {
+					t.row(channel.Name, kindOf(channel), none, none, none, none, none, none)
+					continue
+				}
+				n := channel.Counts
+				t.row(channel.Name, kindOf(channel), n.Ready, n.Delayed, n.InFlight, n.Dead, openCircuits(channel), age(n.OldestReadyAge))
+			}
+		})
+	})
+	return cmd
 }
 
 func channelGetCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "get <channel>",
 		Short: "Show a channel: its policy, and how many messages it holds",
-		RunE: c.remote(func(c *call) error {
-			channel, err := c.broker.Channel(c.ctx(), c.args[0])
-			if err != nil {
-				return err
-			}
-			return c.show(channel, func(t *table) { channelTable(t, channel) })
-		}),
 	}
+	past := addAsOf(cmd)
+	cmd.RunE = c.remote(func(c *call) error {
+		past.lookAt(c)
+		channel, err := c.broker.Channel(c.ctx(), c.args[0])
+		if err != nil {
+			return err
+		}
+		return c.show(channel, func(t *table) { channelTable(t, channel) })
+	})
+	return cmd
 }
 
 func channelDeclareCommand(c *cli) *cobra.Command {

@@ -27,7 +27,9 @@ func circuitListCommand(c *cli) *cobra.Command {
 	flags.StringVar(&filter.State, "state", "", "only open, halfOpen or closing ones")
 	flags.IntVarP(&filter.Limit, "limit", "n", 100, "at most this many, 1 to 1000")
 	flags.StringVar(&filter.Cursor, "cursor", "", "go on where the page before ended")
+	past := addAsOf(cmd)
 	cmd.RunE = c.remote(func(c *call) error {
+		past.lookAt(c)
 		if filter.Limit < 1 || filter.Limit > 1000 {
 			return wrongUsage(cmd, "--limit must be from 1 to 1000")
 		}

@@ -402,10 +402,33 @@ func (p *process) replay(t *testing.T) {
 	require.Eventually(t, func() bool { return strings.Count(following.text(), "\n") == 2 }, patience, 10*time.Millisecond)
 	require.Equal(t, exitInterrupted, following.stop())
 	require.Contains(t, following.text(), `"channel":"followed"`)
+	p.asOf(t)
 	require.Contains(t, p.exits(exitFailed, "", "replay", "--from", "99999999").errs, "position_ahead")
 	require.Contains(t, p.leat("replay", "--kind", "channel.altered", "--actor", "tester", "-o", "table"), "channel.altered jobs")
 	p.leat("publish", "jobs", "x", "--key", "read again")
 	require.Equal(t, 1, strings.Count(p.leat("replay", "--key", "read again"), "\n"))
 	require.NotContains(t, p.exits(exitFailed, "", "replay", "--cursor", "x").errs, "go on with")
 	require.Contains(t, p.exits(exitNothing, "", "replay", "--channel", "none").errs, "channel_not_found")
+}
+
+// asOf looks at a queue before and after something came.
+func (p *process) asOf(t *testing.T) {
+	p.leat("channel", "declare", "past", "--mode", "fifo")
+	id := value[api.PublishResult](p, "publish", "past", "x", "--key", "k").Messages[0].MessageID.String()
+	receipt := value[api.PollResult](p, "poll", "past").Deliveries[0].Receipt
+	p.leat("nack", "past", receipt, "--action", "deadLetter", "--reason", "gone")
+
+	require.EqualValues(t, 1, value[api.Channel](p, "channel", "get", "past", "--as-of", id).Counts.Ready)
+	require.EqualValues(t, 1, value[api.Channel](p, "channel", "get", "past", "--as-of", "1us").Counts.Dead)
+	require.Regexp(t, `(?m)^past +fifo +1 `, p.leat("channel", "list", "--as-of", id))
+	require.Contains(t, p.leat("peek", "past", "--as-of", id), "ready")
+	require.Contains(t, p.leat("message", id, "--as-of", id), "ready")
+	require.NotContains(t, p.leat("dlq", "list", "past", "--as-of", id), "gone")
+	require.Contains(t, p.leat("dlq", "list", "past", "--as-of", time.Now().Format(time.RFC3339Nano)), "gone")
+	require.Empty(t, value[api.CircuitPage](p, "circuit", "list", "--queue", "past", "--as-of", id).Circuits)
+	require.Len(t, value[api.CircuitPage](p, "circuit", "list", "--queue", "past", "--as-of", "1us").Circuits, 1)
+	require.Contains(t, p.exits(exitNothing, "", "peek", "past", "--as-of", "24h").errs, "channel_not_found")
+	require.Contains(t, p.exits(exitUsage, "", "peek", "past", "--as-of", "then").errs, "nor an age")
+	require.Contains(t, p.exits(exitUsage, "", "peek", "past", "--as-of", "1", "--from", "1").errs, "--from")
+	require.Contains(t, p.exits(exitFailed, "", "channel", "list", "--as-of", "99999999").errs, "position_ahead")
 }

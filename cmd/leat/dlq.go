@@ -40,7 +40,9 @@ func dlqListCommand(c *cli) *cobra.Command {
 	page := addPageFlags(cmd)
 	var dead deadFlags
 	dead.add(cmd)
+	past := addAsOf(cmd)
 	cmd.RunE = c.remote(func(c *call) error {
+		past.lookAt(c)
 		filter, err := page.read(cmd)
 		if err != nil {
 			return err

@@ -47,12 +47,17 @@ func peekCommand(c *cli) *cobra.Command {
 	}
 	page := addPageFlags(cmd)
 	cmd.Flags().StringVar(&page.filter.State, "state", "", "only ready, delayed, inFlight or dead ones")
+	past := addAsOf(cmd)
 	from := cmd.Flags().String("from", "", "of a stream: earliest, an offset, or a time (RFC 3339); --key is a pattern then")
 	cmd.RunE = c.remote(func(c *call) error {
 		filter, err := page.read(cmd)
 		if err != nil {
 			return err
 		}
+		if *from != "" && *past != "" {
+			return wrongUsage(cmd, "--as-of is of queues: a stream is read from a time on by --from")
+		}
+		past.lookAt(c)
 		if *from != "" {
 			return c.peekStream(*from, page.key, filter)
 		}

@@ -185,21 +185,24 @@ func eventReason(e api.Event) string {
 }
 
 func messageCommand(c *cli) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "message <message-id>",
 		Short: "Say where a message is now",
-		RunE: c.remote(func(c *call) error {
-			id, err := c.messageID()
-			if err != nil {
-				return err
-			}
-			message, err := c.broker.Message(c.ctx(), id)
-			if err != nil {
-				return err
-			}
-			return c.show(message, func(t *table) { messageTable(t, message) })
-		}),
 	}
+	past := addAsOf(cmd)
+	cmd.RunE = c.remote(func(c *call) error {
+		past.lookAt(c)
+		id, err := c.messageID()
+		if err != nil {
+			return err
+		}
+		message, err := c.broker.Message(c.ctx(), id)
+		if err != nil {
+			return err
+		}
+		return c.show(message, func(t *table) { messageTable(t, message) })
+	})
+	return cmd
 }
 
 func messageTable(t *table, m api.StoredMessage) {
