@@ -251,3 +251,57 @@ func TestAsOfInPages(t *testing.T) {
 	}
 	require.Equal(t, ids(all), seen)
 }
+
+// Where old partitions have left the log, the past is known from the checkpoint on, of
+// younger channels from their beginning; before, the answer is that it is gone.
+func TestAsOfWhereTheLogIsGone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ctx := t.Context()
+	exec := func(sql string) {
+		_, err := b.pool.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	exec(`select leat.make_partitions(1024)`)
+	b.declare("q", commands.ChannelSpec{})
+	b.declare("gone", commands.ChannelSpec{})
+	b.publish("q", numbered(1)...)
+	b.ack("q", b.poll("q", 1))
+	require.NoError(t, b.broker.DeleteChannel(ctx, "test", "gone", false))
+	exec(`insert into leat.events (kind, channel_id, payload) select 'message.published', 1000, 'x' from generate_series(1, 2048)`)
+	exec(`select leat.make_partitions(1024)`)
+	b.declare("young", commands.ChannelSpec{})
+	then := eventstore.Position(b.publish("young", numbered(1)...)[0])
+	b.publish("young", numbered(1)...)
+	exec(`select leat.checkpoint(0)`)
+	last := eventstore.Position(b.publish("q", numbered(1)...)[0])
+	begin, err := (&eventstore.Retention{Store: eventstore.New(b.pool), Age: time.Nanosecond}).Drop(ctx)
+	require.NoError(t, err)
+	require.Greater(t, begin, eventstore.Position(1024))
+
+	_, err = b.MomentAt(ctx, 1000)
+	require.Equal(t, eventstore.EventsGone, code(err))
+	_, err = b.MomentOf(ctx, time.Now().Add(-time.Hour))
+	require.Equal(t, eventstore.EventsGone, code(err))
+
+	early, err := b.MomentAt(ctx, then)
+	require.NoError(t, err)
+	_, err = b.ChannelAsOf(ctx, "q", early)
+	require.Equal(t, eventstore.EventsGone, code(err))
+	_, _, err = b.Messages(ctx, "q", queries.MessagesFilter{AsOf: &early})
+	require.Equal(t, eventstore.EventsGone, code(err))
+	_, err = b.ChannelsAsOf(ctx, early)
+	require.Equal(t, eventstore.EventsGone, code(err))
+	young, err := b.ChannelAsOf(ctx, "young", early)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, young.Ready)
+
+	late, err := b.MomentAt(ctx, last)
+	require.NoError(t, err)
+	channels, err := b.ChannelsAsOf(ctx, late)
+	require.NoError(t, err)
+	require.Len(t, channels, 2)
+	require.EqualValues(t, 1, channels[0].Ready)
+	_, err = b.ChannelAsOf(ctx, "gone", late)
+	require.Equal(t, eventstore.ChannelNotFound, code(err))
+}

@@ -16,7 +16,7 @@
 //   - As of a moment, by position or by time, every query answers what it answered then,
 //     also of names that another channel has by now (TestG1AsOfIsWhatWasThen); moments
 //     to come, or not settled, and channels that were not there are refused
-//     (TestAsOfAtTheEdges).
+//     (TestAsOfAtTheEdges), and so is what has left the log (TestAsOfWhereTheLogIsGone).
 //   - The history of a message that has ended does not look beyond its end
 //     (TestHistoryStopsAtTheEnd).
 //   - Lineage is the same family from any member (TestG6FamilyFromAnyMember), and
