@@ -27,6 +27,8 @@ type ChainPage struct {
 	From            eventstore.Position `json:"from" doc:"of the part"`
 	To              eventstore.Position `json:"to" doc:"of its last seal; less than from where there are no more seals"`
 	Digest          string              `json:"digest" doc:"of that seal"`
+	Previous        string              `json:"previous" doc:"of the seal before the part; zeros where the chain begins"`
+	Seal            eventstore.Position `json:"seal,omitempty" doc:"its log.sealed event"`
 	Faults          []ChainFault        `json:"faults" nullable:"false" doc:"what is not as it was sealed"`
 	Met             bool                `json:"met" doc:"the expected digest is that of a seal of the part"`
 	SettledPosition eventstore.Position `json:"settledPosition"`
@@ -48,6 +50,7 @@ type ChainFault struct {
 func ChainPageOf(p eventstore.ChainPage) ChainPage {
 	page := ChainPage{
 		Seals: p.Seals, Events: p.Events, Bytes: p.Bytes, From: p.Begin.To + 1, To: p.End.To, Digest: p.End.Digest.String(),
+		Previous: p.Begin.Digest.String(), Seal: p.End.Seal,
 		Faults: make([]ChainFault, len(p.Faults)), Met: p.Met, SettledPosition: p.Settled,
 	}
 	for i, f := range p.Faults {
@@ -96,6 +99,21 @@ type LogPin struct {
 	What     string              `json:"what" doc:"messages (of a queue, dead ones too), unplaced, stream (what it keeps), circuit, dedup, checkpoint, projection (the name is in channel); of the partition itself: open, young, unsealed, unarchived"`
 	Channel  string              `json:"channel,omitempty"`
 	Position eventstore.Position `json:"position" doc:"the first that it needs"`
+}
+
+// ArchivedRange says that a range of the log is in a file of an archive.
+type ArchivedRange struct {
+	From   eventstore.Position `json:"from"`
+	To     eventstore.Position `json:"to" doc:"where a seal ends"`
+	Events int64               `json:"events"`
+	File   string              `json:"file"`
+	SHA256 string              `json:"sha256" doc:"of the file, in hexadecimal"`
+	Digest string              `json:"digest" doc:"of the seal that ends there"`
+}
+
+// ArchiveResult answers it.
+type ArchiveResult struct {
+	Position eventstore.Position `json:"position" doc:"of the log.archived event"`
 }
 
 // LogOf is the state of the log as it looks from outside.

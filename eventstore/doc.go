@@ -87,5 +87,5 @@
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
 // pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, head.go, partitions.go,
 // chain.go, canonical.go, seal.go, verify.go, seal.sql,
-// retention.go, retention.sql.
+// retention.go, retention.sql, archive.go, archive.sql.
 package eventstore

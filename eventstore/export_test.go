@@ -5,7 +5,7 @@ func Statements() []string {
 	return []string{
 		makePartitionsSQL, settledPositionSQL,
 		readRangeSQL, rangeSettingsSQL, trySealSQL, unsealedSQL, appendSealSQL, sealsSQL, keepLogSQL, lastSealSQL,
-		chainStartSQL, logBeginSQL, logPartitionsSQL, logPinsSQL, renewCheckpointSQL, logBaseSQL, dropLogSQL,
+		chainStartSQL, logBeginSQL, logPartitionsSQL, logPinsSQL, renewCheckpointSQL, logBaseSQL, dropLogSQL, sealAtSQL, noteArchiveSQL,
 	}
 }
 

@@ -47,7 +47,7 @@ $$;
 
 -- What there is to seal: the last seal, up to where everything is settled, or where
 -- the partition of the first event after the seal ends, and how old that event is,
--- null if there is none but seals.
+-- null if there is none but seals, and what was archived of them.
 create function leat.unsealed(out to_position bigint, out digest text, out settled bigint, out age interval)
 language plpgsql set search_path = '' set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
@@ -56,7 +56,7 @@ begin
     to_position := coalesce(to_position, 0);
     select clock_timestamp() - e.at into age
     from leat.events e
-    where e.position > to_position and e.position <= settled and e.kind <> 'log.sealed'
+    where e.position > to_position and e.position <= settled and e.kind not in ('log.sealed', 'log.archived')
     order by e.position
     limit 1;
     settled := least(settled, (select min(p.high) - 1 from leat.partitions() p where p.high > to_position + 1));

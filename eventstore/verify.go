@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -127,12 +128,45 @@ func (s *Store) VerifyChain(ctx context.Context, after ChainPoint, expect *Diges
 		if page.Settled, err = settledPosition(ctx, tx); err != nil {
 			return err
 		}
+		if err := page.checkBegin(ctx, tx); err != nil {
+			return err
+		}
 		return page.verify(ctx, tx, expect)
 	})
 	if err != nil {
 		return page, fmt.Errorf("verify the chain of the log: %w", FromPg(err))
 	}
 	return page, nil
+}
+
+const sealAtSQL = `-- eventstore.sealAt
+select e.data ->> 'digest' = $2 and e.data ->> 'to' = $3::text
+from leat.events e
+where e.position = $1
+  and e.kind = 'log.sealed'
+union all
+select true
+from leat.log_begin b
+where b.first_position > $1`
+
+// checkBegin looks whether the seal that the page goes on from is there, unless it has
+// left the log.
+func (p *ChainPage) checkBegin(ctx context.Context, tx pgx.Tx) error {
+	if p.Begin.Seal == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, sealAtSQL, p.Begin.Seal, p.Begin.Digest.String(), p.Begin.To.String())
+	if err != nil {
+		return err
+	}
+	same, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+	if err == nil && !slices.Contains(same, true) {
+		p.fault(ChainFault{
+			Kind: FaultLink, From: p.Begin.To, To: p.Begin.To, Seal: p.Begin.Seal,
+			Detail: "there is no such seal: the log has changed, or it is another one",
+		})
+	}
+	return err
 }
 
 func (p *ChainPage) verify(ctx context.Context, tx pgx.Tx, expect *Digest) error {

@@ -18,6 +18,11 @@ func (c *Client) SealLog(ctx context.Context) (api.SealResult, error) {
 	return call[api.SealResult](ctx, c, request{method: http.MethodPost, path: []string{"v1", "log", "seal"}})
 }
 
+// NoteArchive notes that a range of the log is in an archive.
+func (c *Client) NoteArchive(ctx context.Context, r api.ArchivedRange) (api.ArchiveResult, error) {
+	return call[api.ArchiveResult](ctx, c, request{method: http.MethodPost, path: []string{"v1", "log", "archived"}, body: r})
+}
+
 // VerifyLog holds a page of the log against its seals, from the beginning or from the
 // NextCursor of the page before. expect is a digest that the chain has to have, ""
 // for none.

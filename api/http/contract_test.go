@@ -165,6 +165,11 @@ func TestContract(t *testing.T) {
 	call(200, "POST", "/v1/log/verify", "")
 	sealed := read[api.SealResult](call(200, "POST", "/v1/log/seal", "")).Seal
 	call(200, "POST", "/v1/log/verify?expect="+sealed.Digest, "")
+	archived := `{"from":1,"to":` + sealed.To.String() + `,"events":1,"file":"f","sha256":"` + sealed.Digest + `","digest":"`
+	first := call(200, "POST", "/v1/log/archived", archived+sealed.Digest+`"}`)
+	require.Equal(t, first.body, call(200, "POST", "/v1/log/archived", archived+sealed.Digest+`"}`).body)
+	call(422, "POST", "/v1/log/archived", archived+sealed.Digest[1:]+sealed.Digest[:1]+`"}`)
+	call(422, "POST", "/v1/log/archived", archived+`"}`)
 	call(422, "POST", "/v1/log/verify?expect=7&cursor=x", "")
 	call(200, "POST", "/v1/projections/verify", "")
 	call(200, "POST", "/v1/projections/rebuild", "")

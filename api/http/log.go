@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"leat/api"
@@ -15,6 +16,7 @@ type Log interface {
 	SealAll(ctx context.Context, age time.Duration) error
 	LastSeal(ctx context.Context) (*eventstore.Seal, time.Time, error)
 	ChainStart(ctx context.Context) (eventstore.ChainPoint, error)
+	NoteArchive(ctx context.Context, actor string, r eventstore.ArchivedRange) (eventstore.Position, error)
 	VerifyChain(ctx context.Context, after eventstore.ChainPoint, expect *eventstore.Digest) (eventstore.ChainPage, error)
 }
 
@@ -105,4 +107,39 @@ func (s *server) chainPoint(c *call) (eventstore.ChainPoint, error) {
 		return point, invalid("cursor", "must be the nextCursor of a page")
 	}
 	return point, nil
+}
+
+var noteArchiveDoc = operation{
+	id: "noteArchive", summary: "Note that a range of the log is in an archive, as leat archive does",
+	about:   "It appends a log.archived event. Said again, nothing more is appended.",
+	bodies:  takes[api.ArchivedRange](),
+	answers: ok[api.ArchiveResult]("It is noted."),
+}
+
+func (s *server) noteArchive(c *call) error {
+	var r api.ArchivedRange
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	file, err := eventstore.ParseDigest(r.SHA256)
+	if err != nil {
+		return invalid("sha256", "must be 64 hexadecimal digits")
+	}
+	digest, err := eventstore.ParseDigest(r.Digest)
+	if err != nil {
+		return invalid("digest", "must be 64 hexadecimal digits")
+	}
+	if r.From < 1 || r.To < r.From || r.Events < 0 {
+		return invalid("to", "must not be less than from, nor from less than 1")
+	}
+	if r.File == "" || len(r.File) > 255 || strings.ContainsRune(r.File, 0) {
+		return invalid("file", "must have 1 to 255 bytes, without NUL")
+	}
+	position, err := s.Log.NoteArchive(c.ctx(), c.actor, eventstore.ArchivedRange{
+		From: r.From, To: r.To, Events: r.Events, File: r.File, SHA256: file, Digest: digest,
+	})
+	if err != nil {
+		return err
+	}
+	return c.answer(http.StatusOK, api.ArchiveResult{Position: position})
 }

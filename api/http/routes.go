@@ -60,6 +60,7 @@ func (s *server) routes() []route {
 
 		{get, "/v1/log", s.getLog, getLogDoc},
 		{post, "/v1/log/seal", s.seal, sealDoc},
+		{post, "/v1/log/archived", s.noteArchive, noteArchiveDoc},
 		{post, "/v1/log/verify", s.verifyLog, verifyLogDoc},
 
 		{get, "/v1/stats", s.getStatistics, getStatisticsDoc},

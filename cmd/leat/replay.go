@@ -53,12 +53,19 @@ func replayCommand(c *cli) *cobra.Command {
 	flags.BoolVarP(&f.reverse, "reverse", "r", false, "from the last one to the first")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with what is appended later")
 	flags.StringVar(&f.cursor, "cursor", "", "go on where a replay ended")
+	dir := flags.String("archive", "", "read an archive in this folder, and not the broker's log")
 	cmd.RunE = c.remote(func(c *call) error {
 		filter, err := f.filter(cmd)
 		if err != nil {
 			return err
 		}
 		lines := c.json || !cmd.Flags().Changed("output")
+		if *dir != "" {
+			if f.reverse || f.follow || f.cursor != "" {
+				return wrongUsage(cmd, "--archive is read forwards, from --from on: it does not go with --reverse, --follow and --cursor")
+			}
+			return replayArchive(c, *dir, filter, lines)
+		}
 		return replay(c, filter, lines)
 	})
 	return cmd
@@ -124,13 +131,20 @@ func (c *call) printEvents(filter client.EventsFilter) (last eventstore.Position
 		if err != nil {
 			return last, err
 		}
-		text := fmt.Sprintf("%d  %s  %s %s  %s\n", e.Position, cellText(e.At), shortKind(e.Kind), about(e), orNone(e.Actor))
-		if _, err := io.WriteString(c.out, text); err != nil {
-			return last, fmt.Errorf("write events: %w", err)
+		if err := c.printEvent(&e); err != nil {
+			return last, err
 		}
 		last = e.Position
 	}
 	return last, nil
+}
+
+func (c *call) printEvent(e *api.Event) error {
+	text := fmt.Sprintf("%d  %s  %s %s  %s\n", e.Position, cellText(e.At), shortKind(e.Kind), about(*e), orNone(e.Actor))
+	if _, err := io.WriteString(c.out, text); err != nil {
+		return fmt.Errorf("write events: %w", err)
+	}
+	return nil
 }
 
 // about says which channel and messages an event is about, and why it happened.

@@ -46,6 +46,7 @@ type serveConfig struct {
 	Tail        string        // auto, wal or notify: whether to read the write-ahead log
 	Decoder     string        // output plugin to read it with; "" for PostgreSQL's own
 	Retention   time.Duration // how long the log keeps events; 0 is for ever
+	Archived    bool          // whether it keeps what is in no archive
 	Seal        time.Duration // how old an event may be without a seal; 0 makes no seals
 	Projections bool          // whether to keep the asynchronous projections here
 	Durable     *bool         // whether the queue views are to survive a crash of PostgreSQL; nil leaves them as they are
@@ -74,6 +75,8 @@ func serveCommand() *cobra.Command {
 	seal := flags.String("seal", env("LEAT_SEAL", "0"), "seal the log: let no event be older than this, such as 1m, without a digest that covers it; 0 makes none (LEAT_SEAL)")
 	retention := flags.String("log-retention", env("LEAT_LOG_RETENTION", "0"), "how long the log keeps events at least, such as 2160h; whole partitions leave it "+
 		"when nothing points into them, as leat log show says; 0 is for ever (LEAT_LOG_RETENTION)")
+	flags.BoolVar(&config.Archived, "log-retention-archived", os.Getenv("LEAT_LOG_RETENTION_ARCHIVED") == "true",
+		"with --log-retention: keep what leat archive has not written to an archive (LEAT_LOG_RETENTION_ARCHIVED=true)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config.Durable = given(cmd, "durable-views", durable)
 		if err := checkTail(config.Tail, config.Decoder); err != nil {
@@ -209,7 +212,7 @@ func newBroker(pool *pgxpool.Pool, directURL string, config serveConfig, logger 
 	}
 	b.store.Logger = logger
 	b.sealer = &eventstore.Sealer{Store: b.store, Interval: config.Seal}
-	b.retention = &eventstore.Retention{Store: b.store, Age: config.Retention, Sealed: config.Seal > 0}
+	b.retention = &eventstore.Retention{Store: b.store, Age: config.Retention, Sealed: config.Seal > 0, Archived: config.Archived}
 	b.head = eventstore.NewHead(b.store)
 	b.commands = commands.New(commands.Config{
 		Pool: pool, Logger: logger, Announce: b.announce, Done: b.done,
