@@ -96,6 +96,8 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},
 	eventstore.PointMoved:          {http.StatusConflict, "The replication point was reset"},
 	eventstore.CommitBehind:        {http.StatusConflict, "The replication point is further on"},
+	eventstore.RelayNotFound:       {http.StatusNotFound, "There is no such relay"},
+	eventstore.RelayConflict:       {http.StatusConflict, "The relay exists with other settings"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},
 	eventstore.Busy:                {http.StatusServiceUnavailable, "Something else holds what this needs"},

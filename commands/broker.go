@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"leat/eventstore"
 )
@@ -120,7 +121,11 @@ func New(cfg Config) *Broker {
 // once.
 func (b *Broker) Run(ctx context.Context) error {
 	sweeper := Sweeper{Pool: b.cfg.Pool, Logger: b.cfg.Logger, Wake: b.ready}
-	if err := sweeper.Run(ctx); err != nil {
+	relayer := Relayer{Pool: b.cfg.Pool, Logger: b.cfg.Logger, Wake: b.ready}
+	var parts errgroup.Group
+	parts.Go(func() error { return sweeper.Run(ctx) })
+	parts.Go(func() error { return relayer.Run(ctx) })
+	if err := parts.Wait(); err != nil {
 		return err
 	}
 	b.mu.Lock()

@@ -18,6 +18,11 @@
 //   - A Consumer never has more than its prefetch in hand, does not starve when
 //     leases end, and gives everything back when it closes, without counting an
 //     attempt (TestFS5Prefetch, TestF02ConsumerDoesNotStarve, TestFS3CloseReleases).
+//   - A relay publishes each row of a table of Watermill's SQL publisher once, in the
+//     transaction that moves its place on: whatever ends its sessions
+//     (TestRelayExactlyOnce), whenever rows are committed (TestF26RelayLateCommits),
+//     and when the table is restored into another cluster (TestRelayRestored). A
+//     row that no channel takes stops it until that is skipped (TestRelayBadRow).
 //
 // # How it works
 //
@@ -54,6 +59,15 @@
 // sends it after the others. The Sweeper also tries a probe when the cool-down is
 // over, and recovers the rest when the probe was acked.
 //
+// A relay reads rows by (transaction_id, offset), as Watermill's subscribers do, up
+// to the oldest transaction of the database that still runs: one that is open for
+// long holds relays up, unless they delete the rows that they moved, which needs no
+// place. Transaction ids of another cluster are noticed by its identifier, or by a
+// place that is ahead of all of them; then the rows that are there are gone
+// through once, told by the old place and the greatest offset that was moved, and
+// the place is taken anew behind them (relay.sql). Every broker runs all relays; the
+// lock of its row lets one at a time work at a relay.
+//
 // # When things fail
 //
 // Every function that needs the queue views raises LE001 while they are lost; a
@@ -62,7 +76,7 @@
 //
 // # Reading order
 //
-// channel.sql, publish.sql, stream.sql, copy.sql, wake.sql, poll.sql, settle.sql, sweep.sql, trim.sql, surface.sql, then broker.go,
+// channel.sql, publish.sql, stream.sql, copy.sql, wake.sql, poll.sql, settle.sql, sweep.sql, trim.sql, surface.sql, relay.sql, then broker.go,
 // coalescer.go, gatherer.go, rounds.go, dispatcher.go, waiter.go, flow.go, consume.go,
 // sweeper.go.
 package commands

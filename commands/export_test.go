@@ -33,9 +33,9 @@ func CheckHeaders(raw json.RawMessage) error { return checkHeaders(raw) }
 func Statements() []string {
 	return []string{
 		ackSQL, alterChannelSQL, alterLinkSQL, claimSQL, closeCircuitSQL, consumeSQL, contentsSQL, deadStartSQL, declareChannelSQL,
-		declareLinkSQL, deleteChannelSQL, deleteLinkSQL, extendSQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
+		declareLinkSQL, declareRelaySQL, deleteChannelSQL, deleteLinkSQL, deleteRelaySQL, extendSQL, failRelaySQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
 		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL,
-		redriveIDsSQL, redriveSQL, releaseSQL, remainingSQL, sweepSQL, trimSQL,
+		redriveIDsSQL, redriveSQL, relayStepSQL, relaysSQL, releaseSQL, remainingSQL, skipRelaySQL, sweepSQL, trimSQL,
 	}
 }
 

@@ -42,7 +42,8 @@ create function leat.publish_batch(
     priorities    smallint[] default null,
     deliver_ats   timestamptz[] default null,
     expires_ats   timestamptz[] default null,
-    dedup_ids     text[] default null
+    dedup_ids     text[] default null,
+    actor         text default 'sql:' || session_user
 ) returns bigint[]
 language plpgsql set search_path = '' as $$
 declare
@@ -81,7 +82,7 @@ begin
         array_fill(1, array[count]), array_fill(id, array[count]),
         array(select coalesce(u.key, '') from unnest(payloads, routing_keys) with ordinality u (payload, key, n) order by u.n),
         payloads, content_types, headers::text[], priorities, null, deliver_ats, null, expires_ats, dedup_ids,
-        array_fill(('sql:' || session_user)::text, array[count]), true) p;
+        array_fill(actor, array[count]), true) p;
     select u.n - 1 as index, u.s as status into bad
     from unnest(stored.statuses) with ordinality u (s, n)
     where u.s > 1 and u.s <> 5

@@ -44,6 +44,8 @@ const (
 	PointMoved          Code = "point_moved"          // somebody reset the point: read again from where it is now
 	CommitBehind        Code = "commit_behind"        // the point is further on already: only a reset moves it back
 	ProjectionNotFound  Code = "projection_not_found" //
+	RelayNotFound       Code = "relay_not_found"      //
+	RelayConflict       Code = "relay_conflict"       // exists with other settings
 	ViewsRebuilding     Code = "views_rebuilding"     // retry soon
 	DatabaseUnavailable Code = "database_unavailable" // retry soon
 	Busy                Code = "busy"                 // somebody's long transaction holds what is needed
@@ -63,7 +65,7 @@ var codes = []Code{
 	ChannelNotFound, ChannelConflict, ChannelNotEmpty, ChannelInUse,
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
 	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, EventsGone, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
-	ProjectionNotFound,
+	ProjectionNotFound, RelayNotFound, RelayConflict,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

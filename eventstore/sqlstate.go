@@ -44,6 +44,8 @@ var raised = map[string]Code{
 	"LE036": CommitBehind,
 	"LE037": PointMoved,
 	"LE040": ProjectionNotFound,
+	"LE060": RelayNotFound,
+	"LE061": RelayConflict,
 }
 
 // FromPg makes an *Error of what the database or the way to it refused. Other

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -220,6 +221,20 @@ func TestContract(t *testing.T) {
 	call(409, "POST", "/v1/streams/s/points/p/commit", `{"offset":1}`)
 	call(200, "POST", "/v1/streams/s/points/p/reset", `{"from":"1"}`)
 	call(204, "DELETE", "/v1/streams/s/points/p", "")
+	_, err := s.pool.Exec(t.Context(), `create table watermill_t ("offset" bigint, uuid text, payload json, metadata json, transaction_id xid8)`)
+	require.NoError(t, err)
+	call(201, "PUT", "/v1/relays/r", `{"topic":"t","channel":"s"}`)
+	call(200, "PUT", "/v1/relays/r", `{"table":"watermill_t","channel":"s","every":"1s","from":"earliest"}`)
+	call(409, "PUT", "/v1/relays/r", `{"topic":"t","channel":"q"}`)
+	call(422, "PUT", "/v1/relays/r", `{"channel":"q"}`)
+	call(200, "GET", "/v1/relays", "")
+	_, err = s.pool.Exec(t.Context(), `insert into watermill_t values (7, 'u', '1', '{"a": "\u0000"}', pg_current_xact_id())`)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return read[api.Relay](s.must(200, "GET", "/v1/relays/r", "")).Lag == 1 }, patience, 10*time.Millisecond)
+	call(200, "GET", "/v1/relays/r", "")
+	call(422, "POST", "/v1/relays/r/skip", `{"offset":6}`)
+	call(200, "POST", "/v1/relays/r/skip", `{"offset":7}`)
+	call(204, "DELETE", "/v1/relays/r", "")
 	call(204, "DELETE", "/v1/channels/q?force=true", "")
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz?verbose", "/openapi.json"} {
 		call(200, "GET", path, "")

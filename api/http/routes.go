@@ -2,15 +2,16 @@ package httpapi
 
 import "net/http"
 
+const (
+	get    = http.MethodGet
+	put    = http.MethodPut
+	post   = http.MethodPost
+	patch  = http.MethodPatch
+	remove = http.MethodDelete
+)
+
 // routes is every route there is. GET routes answer HEAD too.
 func (s *server) routes() []route {
-	const (
-		get    = http.MethodGet
-		put    = http.MethodPut
-		post   = http.MethodPost
-		patch  = http.MethodPatch
-		remove = http.MethodDelete
-	)
 	return []route{
 		{get, "/v1/channels", s.listChannels, listChannelsDoc},
 		{put, "/v1/channels/{name}", s.declareChannel, declareChannelDoc},
@@ -46,6 +47,12 @@ func (s *server) routes() []route {
 		{remove, "/v1/streams/{name}/points/{point}", s.deletePoint, deletePointDoc},
 		{post, "/v1/streams/{name}/points/{point}/commit", s.commitPoint, commitPointDoc},
 		{post, "/v1/streams/{name}/points/{point}/reset", s.resetPoint, resetPointDoc},
+
+		{get, "/v1/relays", s.listRelays, listRelaysDoc},
+		{put, "/v1/relays/{name}", s.declareRelay, declareRelayDoc},
+		{get, "/v1/relays/{name}", s.getRelay, getRelayDoc},
+		{remove, "/v1/relays/{name}", s.deleteRelay, deleteRelayDoc},
+		{post, "/v1/relays/{name}/skip", s.skipRelay, skipRelayDoc},
 
 		{get, "/v1/circuits", s.listCircuits, listCircuitsDoc},
 		{post, "/v1/queues/{name}/circuits/open", s.openCircuit, openCircuitDoc},

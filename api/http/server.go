@@ -35,6 +35,9 @@ type Commands interface {
 	CloseCircuit(ctx context.Context, request commands.CircuitRequest, revive bool) (commands.CircuitResult, error)
 	Recover(ctx context.Context, request commands.RecoverRequest) (commands.DeadLettersResult, error)
 	PurgeDeadLetters(ctx context.Context, choice commands.DeadLetters) (commands.DeadLettersResult, error)
+	DeclareRelay(ctx context.Context, spec commands.RelaySpec) (created bool, err error)
+	DeleteRelay(ctx context.Context, name string) error
+	SkipRelay(ctx context.Context, name string, offset int64) error
 }
 
 // Queries is what the API needs of *queries.Queries.
@@ -59,6 +62,8 @@ type Queries interface {
 	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
 	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
 	Point(ctx context.Context, stream, point string) (eventstore.Point, error)
+	Relays(ctx context.Context) ([]queries.Relay, error)
+	Relay(ctx context.Context, name string) (queries.Relay, error)
 	Statistics(ctx context.Context, f queries.StatisticsFilter) ([]queries.Statistics, queries.StatisticsFilter, error)
 	Consumers(ctx context.Context, channel string, limit int) ([]queries.Activity, error)
 	Failures(ctx context.Context, channel string, limit int) ([]queries.Failing, error)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -115,7 +116,8 @@ func (b *Inbox) EnterTx(ctx context.Context, tx pgx.Tx, msg *message.Message) (f
 // more than the longest time between two deliveries.
 func (b *Inbox) Prune(ctx context.Context, age time.Duration) (int64, error) {
 	tag, err := b.pool.Exec(ctx, `-- pubsub.prune_inbox
-		delete from `+b.table+` where consumer = $1 and at < clock_timestamp() - $2::interval`, b.consumer, age)
+		delete from `+b.table+` where consumer = $1 and at < clock_timestamp() - $2::interval`, b.consumer,
+		pgtype.Interval{Microseconds: age.Microseconds(), Valid: true})
 	if err != nil {
 		return 0, fmt.Errorf("prune inbox %s: %w", b.table, err)
 	}

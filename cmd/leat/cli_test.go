@@ -61,6 +61,8 @@ func TestWrongUsage(t *testing.T) {
 		{"dlq recover q --id 7,x", exitUsage, `message id "x"`},
 		{"dlq recover q --all --ttl -1s", exitUsage, "--ttl"},
 		{"dlq purge q --all", exitUsage, "--yes"},
+		{"relay declare r", exitUsage, "give --topic or --table, and --to"},
+		{"relay skip r x", exitUsage, "is not an offset"},
 		{"point create s", exitUsage, "needs <point>"},
 		{"point commit s p", exitUsage, "needs <offset>"},
 		{"tail", exitUsage, "needs <stream>"},
@@ -120,7 +122,7 @@ func TestHelp(t *testing.T) {
 // Every command that talks to a broker, on one.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	_, database := dbtest.NewURL(t)
+	pool, database := dbtest.NewURL(t)
 	broker := serveProcess(t, "--database-url", database)
 	broker.leat("channel", "declare", "jobs", "--lease", "10m", "--base-delay", "1h", "--max-delay", "1h", "--non-retryable", "bad")
 
@@ -128,6 +130,7 @@ func TestCommands(t *testing.T) {
 	broker.sub("link", broker.link)
 	broker.sub("circuit", broker.circuit)
 	broker.sub("point", broker.point)
+	broker.sub("relay", func(t *testing.T) { broker.relay(t, pool) })
 	broker.sub("publish", broker.publish)
 	broker.sub("publish lines", broker.publishLines)
 	broker.sub("streams", broker.streams)
