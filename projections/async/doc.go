@@ -14,6 +14,8 @@
 //   - A rebuild changes nothing for readers until it has caught up
 //     (TestRebuildBesideTheLiveOne, TestRebuildRepairs).
 //   - When Stop returns no batch is under way (TestStopAndStart).
+//   - After a restore from a dump, or a crash of the server, they go on where they were
+//     (TestRestoredAndKilled).
 //   - No event is missed that commits late: a batch ends at the settled position
 //     (TestF26LateCommits).
 //
@@ -41,15 +43,19 @@
 // Its subscriber (v4.1.2) would, by itself:
 //
 //   - take an error of fetching for "no messages": leat.next_batch always answers a
-//     row, and backoff misses it;
-//   - only log an error of a commit, and send a nacked message again into the same
-//     transaction: batchTx keeps errors for backoff, and the handler never nacks;
-//   - commit the effects of a handler that is still at work when it is closed, or when
-//     the deadline for acks is over: batchTx waits for the handler, and commits nothing
-//     without the checkpoint; there is no deadline;
+//     row, and backoff misses it (TestWatermillHidesErrorsOfFetching);
+//   - only log an error of a commit: batchTx keeps it for backoff
+//     (TestWatermillHidesErrorsOfCommits);
+//   - send a nacked message again into the same transaction, which an SQL error has
+//     ended: the handler never nacks, and each try has a savepoint
+//     (TestPoisonStopsOneProjection);
+//   - commit what a handler has done so far when it is closed, or when the deadline for acks
+//     is over: batchTx waits for the handler, and commits nothing without the checkpoint;
+//     there is no deadline (TestWatermillCommitsHalfABatchWhenClosed);
 //   - run at serializable through its adapter for pgx, which does not know read
-//     committed: beginner begins the transactions;
-//   - never ack position 0: the first event has 1.
+//     committed: beginner begins the transactions (TestWatermillKnowsNoReadCommitted);
+//   - never ack position 0, and make tables: the first event has 1, and migrations own the
+//     tables (TestWatermillPositionsAndTables).
 //
 // # Generations
 //
@@ -65,6 +71,10 @@
 // keeps what may still be delivered or acked in leat.pending_messages, two or three bytes
 // a message. What comes back after it had expired is delivered and acked without a latency.
 // Consumers keeps who was last seen where, and what it did; Failures which keys fail, and why.
+//
+// Measured here, all three together, for messages that are published, delivered and acked in
+// batches of 100: 8 us of processor time a message, 4.5 of it in PostgreSQL, so 8 % of one
+// processor at 10,000 messages/s; they catch up at more than 60,000/s (BenchmarkCatchUp).
 //
 // # When things fail
 //

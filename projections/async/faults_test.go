@@ -137,7 +137,7 @@ func TestManyBrokersTakeEachBatchOnce(t *testing.T) {
 func TestF26LateCommits(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	exec(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	config := pool.Config()
 	config.MaxConns = 50
 	writers, err := connect(t, config)
@@ -148,6 +148,7 @@ func TestF26LateCommits(t *testing.T) {
 
 	first, err := writers.Begin(t.Context())
 	require.NoError(t, err)
+	defer func() { _ = first.Rollback(context.Background()) }()
 	_, err = first.Exec(t.Context(), `select leat.publish('s', 'the first one commits last')`)
 	require.NoError(t, err)
 	var group errgroup.Group
@@ -189,7 +190,7 @@ var errRolledBack = errors.New("rolled back")
 func TestWakeMovesIt(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	exec(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	cfg := quick(pool)
 	_, stop := run(t, cfg)
 	caughtUp(t, pool)
@@ -197,13 +198,13 @@ func TestWakeMovesIt(t *testing.T) {
 	cfg.Look = time.Hour
 	s, _ := run(t, cfg)
 	eventually(t, func() bool { // all runners are there, and rest
-		exec(t, pool, `select leat.publish('s', 'x')`)
+		do(t, pool, `select leat.publish('s', 'x')`)
 		s.Wake()
 		head := one[int64](t, pool, "select last_value from leat.position_seq")
 		return one[int64](t, pool, behindSQL, head) == 0
 	})
 	for range 3 {
-		exec(t, pool, `select leat.publish('s', 'x')`)
+		do(t, pool, `select leat.publish('s', 'x')`)
 		s.Wake()
 		caughtUp(t, pool)
 	}

@@ -15,20 +15,21 @@ import (
 // declareAll makes channels of all kinds, with links between them.
 func declareAll(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{"max_deliveries": 2, "base_delay": "0"}', 'test')`)
-	exec(t, pool, `select leat.declare_channel('f', 'queue', 'fifo', '{"max_deliveries": 2, "base_delay": "0", "dead_letter_expired": true}', 'test')`)
-	exec(t, pool, `select leat.declare_channel('gone', 'queue', 'standard', '{}', 'test')`)
-	exec(t, pool, `select leat.declare_channel('x', 'exchange', 'fanout', '{}', 'test')`)
-	exec(t, pool, `select leat.declare_channel('log', 'stream', 'stream', '{}', 'test')`)
-	exec(t, pool, `select leat.declare_link('x', 's')`)
-	exec(t, pool, `select leat.declare_link('x', 'f')`)
-	exec(t, pool, `select leat.declare_link('x', 'log')`)
+	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{"max_deliveries": 2, "base_delay": "0"}', 'test')`)
+	do(t, pool, `select leat.declare_channel('f', 'queue', 'fifo', '{"max_deliveries": 2, "base_delay": "0", "dead_letter_expired": true}', 'test')`)
+	do(t, pool, `select leat.declare_channel('gone', 'queue', 'standard', '{}', 'test')`)
+	do(t, pool, `select leat.declare_channel('x', 'exchange', 'fanout', '{}', 'test')`)
+	do(t, pool, `select leat.declare_channel('log', 'stream', 'stream', '{}', 'test')`)
+	do(t, pool, `select leat.declare_link('x', 's')`)
+	do(t, pool, `select leat.declare_link('x', 'f')`)
+	do(t, pool, `select leat.declare_link('x', 'log')`)
 }
 
 // act does one random thing.
 func act(t testing.TB, pool *pgxpool.Pool, r *rand.Rand) {
 	t.Helper()
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), forgiving)
+	defer cancel()
 	queue := []string{"s", "f"}[r.IntN(2)]
 	key := fmt.Sprint("k", r.IntN(5))
 	consumer := fmt.Sprint("c", r.IntN(3))
@@ -40,11 +41,11 @@ func act(t testing.TB, pool *pgxpool.Pool, r *rand.Rand) {
 	}
 	switch r.IntN(14) {
 	case 0, 1, 2:
-		exec(t, pool, `select leat.publish($1, 'x', $2) from generate_series(1, $3)`, []string{"s", "f", "x", "log", "gone"}[r.IntN(5)], key, 1+r.IntN(10))
+		do(t, pool, `select leat.publish($1, 'x', $2) from generate_series(1, $3)`, []string{"s", "f", "x", "log", "gone"}[r.IntN(5)], key, 1+r.IntN(10))
 	case 3:
-		exec(t, pool, `select leat.publish($1, 'x', $2, deliver_at => clock_timestamp() + interval '10 ms')`, queue, key)
+		do(t, pool, `select leat.publish($1, 'x', $2, deliver_at => clock_timestamp() + interval '10 ms')`, queue, key)
 	case 4:
-		exec(t, pool, `select leat.publish($1, 'x', $2, expires_at => clock_timestamp() + interval '300 ms')`, queue, key)
+		do(t, pool, `select leat.publish($1, 'x', $2, expires_at => clock_timestamp() + interval '300 ms')`, queue, key)
 	case 5, 6, 7:
 		took(`leat.ack($1, receipts)`)
 	case 8:
@@ -66,18 +67,18 @@ func rare(t testing.TB, pool *pgxpool.Pool, r *rand.Rand, queue, key string) {
 	t.Helper()
 	switch r.IntN(8) {
 	case 0, 1, 2:
-		exec(t, pool, `select leat.sweep(null)`)
+		do(t, pool, `select leat.sweep(null)`)
 	case 3:
-		exec(t, pool, `select leat.recover_all($1)`, queue)
+		do(t, pool, `select leat.recover_all($1)`, queue)
 	case 4:
-		exec(t, pool, `select leat.close_circuit('f', $1, recover => true)`, key)
+		do(t, pool, `select leat.close_circuit('f', $1, recover => true)`, key)
 	case 5:
-		exec(t, pool, `select leat.redrive_all($1, 's')`, "f")
+		do(t, pool, `select leat.redrive_all($1, 's')`, "f")
 	case 6:
-		exec(t, pool, `select leat.purge_queue((select id from leat.channels where name = $1 and deleted_at is null), 'test')`, queue)
+		do(t, pool, `select leat.purge_queue((select id from leat.channels where name = $1 and deleted_at is null), 'test')`, queue)
 	default:
-		exec(t, pool, `select leat.delete_channel('gone', true, 'test')`)
-		exec(t, pool, `select leat.declare_channel('gone', 'queue', 'standard', '{}', 'test')`)
+		do(t, pool, `select leat.delete_channel('gone', true, 'test')`)
+		do(t, pool, `select leat.declare_channel('gone', 'queue', 'standard', '{}', 'test')`)
 	}
 }
 

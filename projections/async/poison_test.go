@@ -90,12 +90,12 @@ func TestPoisonStopsOneProjection(t *testing.T) {
 			cfg := quick(pool)
 			cfg.Projections = []async.Projection{picky{refuses: refuses, how: how}, async.Consumers{}, async.Failures{}}
 			s, _ := run(t, cfg)
-			exec(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
-			exec(t, by, `select leat.publish('s', 'x') from generate_series(1, 13)`)
+			do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+			do(t, by, `select leat.publish('s', 'x') from generate_series(1, 13)`)
 			first := one[int64](t, by, `select leat.publish('s', 'x', 'poison')`)
-			exec(t, by, `select leat.publish('s', 'x') from generate_series(1, 7)`)
+			do(t, by, `select leat.publish('s', 'x') from generate_series(1, 7)`)
 			second := one[int64](t, by, `select leat.publish('s', 'x', 'poison')`)
-			exec(t, by, `select leat.publish('s', 'x') from generate_series(1, 5)`)
+			do(t, by, `select leat.publish('s', 'x') from generate_series(1, 5)`)
 
 			failed := failsAt(t, pool, first)
 			require.Contains(t, *failed.Error, "no such thing")
@@ -150,9 +150,9 @@ func TestPoisonOfTheLog(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	run(t, quick(pool))
-	exec(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	bad := one[int64](t, pool, `select leat.append('message.acked', 1, 'x', array[null]::bigint[])`)
-	exec(t, pool, `select leat.publish('s', 'x')`)
+	do(t, pool, `select leat.publish('s', 'x')`)
 	failed := failsAt(t, pool, bad)
 	require.Contains(t, *failed.Error, "NULL")
 }
@@ -162,7 +162,7 @@ func TestStopAndStart(t *testing.T) {
 	pool := dbtest.New(t)
 	by := hand(t, pool)
 	s, _ := run(t, quick(pool))
-	exec(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	caughtUp(t, pool)
 	changed, err := s.Stop(t.Context(), "statistics", "ann")
 	require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestStopAndStart(t *testing.T) {
 	require.False(t, changed)
 	before := rowsOf(t, pool, "statistics")[0]
 	require.True(t, before.Stopped)
-	exec(t, by, `select leat.publish('s', 'x')`)
+	do(t, by, `select leat.publish('s', 'x')`)
 	head := one[int64](t, pool, "select last_value from leat.position_seq")
 	eventually(t, func() bool { return rowsOf(t, pool, "consumers")[0].Position >= head })
 	require.Equal(t, before, rowsOf(t, pool, "statistics")[0])
@@ -183,6 +183,22 @@ func TestStopAndStart(t *testing.T) {
 	requireEqual(t, pool)
 	require.Equal(t, "ann", recorded(t, pool, eventstore.ProjectionStopped)[0]["actor"])
 	require.Equal(t, "bob", recorded(t, pool, eventstore.ProjectionStarted)[0]["actor"])
+
+	// What is built while it is stopped waits too.
+	_, err = s.Stop(t.Context(), "failures", "ann")
+	require.NoError(t, err)
+	for _, begins := range []bool{true, false} {
+		changed, err = s.Rebuild(t.Context(), "failures", "ann")
+		require.NoError(t, err)
+		require.Equal(t, begins, changed, "it is under way the second time")
+	}
+	require.True(t, rowsOf(t, pool, "failures")[1].Stopped)
+	_, err = s.Start(t.Context(), "failures", "ann")
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		rows := rowsOf(t, pool, "failures")
+		return len(rows) == 1 && rows[0].Generation == 2 && !rows[0].Stopped
+	})
 
 	_, err = s.Stop(t.Context(), "nothing", "ann")
 	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
@@ -222,17 +238,14 @@ func TestRebuildBesideTheLiveOne(t *testing.T) {
 	cfg := quick(pool)
 	cfg.Projections = []async.Projection{slow{version: 1, from: 2, let: let}, async.Consumers{}, async.Failures{}}
 	s, stop := run(t, cfg)
-	exec(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
-	exec(t, by, `select leat.publish('s', 'x') from generate_series(1, 120)`)
+	do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, by, `select leat.publish('s', 'x') from generate_series(1, 120)`)
 	caughtUp(t, pool)
 
 	changed, err := s.Rebuild(t.Context(), "statistics", "ann")
 	require.NoError(t, err)
 	require.True(t, changed)
-	changed, err = s.Rebuild(t.Context(), "statistics", "ann")
-	require.NoError(t, err)
-	require.False(t, changed, "it is under way")
-	exec(t, by, `select leat.publish('s', 'x') from generate_series(1, 10)`)
+	do(t, by, `select leat.publish('s', 'x') from generate_series(1, 10)`)
 	caughtUp(t, pool)
 	requireEqual(t, pool)
 	rows := rowsOf(t, pool, "statistics")
@@ -273,10 +286,10 @@ func TestRebuildRepairs(t *testing.T) {
 	by := hand(t, pool)
 	s, _ := run(t, quick(pool))
 	declareAll(t, by)
-	exec(t, by, `select leat.publish('x', 'x', 'k') from generate_series(1, 20)`)
+	do(t, by, `select leat.publish('x', 'x', 'k') from generate_series(1, 20)`)
 	caughtUp(t, pool)
-	exec(t, pool, `update leat.channel_minutes set published = published + 1, first_delivery = '\x00'`)
-	exec(t, pool, `update leat.pending_messages set data = '\xff'`)
+	do(t, pool, `update leat.channel_minutes set published = published + 1, first_delivery = '\x00'`)
+	do(t, pool, `update leat.pending_messages set data = '\xff'`)
 	for _, p := range async.All() {
 		_, err := s.Rebuild(t.Context(), p.Name(), "ann")
 		require.NoError(t, err)
@@ -287,7 +300,7 @@ func TestRebuildRepairs(t *testing.T) {
 			return len(rows) == 1 && rows[0].Generation == 2
 		})
 	}
-	exec(t, by, `select leat.ack('s', array(select receipt from leat.poll('s', 5)))`)
+	do(t, by, `select leat.ack('s', array(select receipt from leat.poll('s', 5)))`)
 	caughtUp(t, pool)
 	requireEqual(t, pool)
 }

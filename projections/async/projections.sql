@@ -120,10 +120,12 @@ begin
 end
 $$;
 
--- Locks the generations of a projection, and waits for batches that are under way.
+-- Locks the generations of a projection, and waits for batches that are under way: a
+-- while, because nobody shall wait for a database that hangs.
 create function leat.lock_projection(projection text) returns void
 language plpgsql set search_path = '' as $$
 begin
+    perform set_config('lock_timeout', '10s', true);
     perform from leat.projections p where p.name = projection order by p.generation for update;
     if not found then
         raise exception 'There is no projection %.', projection using errcode = 'LE040';

@@ -32,9 +32,11 @@ func TestStatements(t *testing.T) {
 	dbtest.PrepareAll(t, async.Statements()...)
 }
 
-func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
+func do(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
-	_, err := pool.Exec(context.Background(), sql, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), forgiving)
+	defer cancel()
+	_, err := pool.Exec(ctx, sql, args...)
 	require.NoError(t, err)
 }
 
@@ -112,9 +114,25 @@ func connect(t testing.TB, config *pgxpool.Config) (*pgxpool.Pool, error) {
 	t.Helper()
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err == nil {
-		t.Cleanup(pool.Close)
+		t.Cleanup(func() { closePool(t, pool) })
 	}
 	return pool, err
+}
+
+// closePool closes a pool, and fails the test instead of waiting for ever for a
+// connection that is not given back.
+func closePool(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	closed := make(chan struct{})
+	go func() {
+		pool.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(forgiving):
+		t.Errorf("%d connections of a pool are still in use", pool.Stat().AcquiredConns())
+	}
 }
 
 // hand is a pool of one session, in which the functions of the commands are compiled
