@@ -11,7 +11,7 @@ import (
 func pointStatements() []string {
 	return []string{
 		declarePointSQL, findStreamSQL, resetPointSQL, deletePointSQL, commitPointsSQL,
-		joinPointSQL, leavePointsSQL, watchMembersSQL, letGoSQL, rejoinPointSQL,
+		joinPointSQL, leavePointsSQL, watchMembersSQL, letGoSQL, renewMembersSQL, rejoinPointSQL,
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"leat/eventstore"
 )
 
@@ -13,7 +15,7 @@ const (
 	tendEvery   = time.Second           // how late a member learns what happened elsewhere
 	tendGap     = 20 * time.Millisecond // between two looks, whoever pokes
 	renewEvery  = 3 * time.Second       // signs of life; leat.member_time() is the patience
-	aliveFor    = 6 * time.Second       // after one; less than the patience, even if the next one comes late
+	aliveFor    = 6 * time.Second       // after one; less than the patience
 	tendWithin  = 5 * time.Second       // one look
 	leaveWithin = 2 * time.Second       // at the end
 	fnvOffset   = 14695981039346656037  // FNV-1a, 64 bits
@@ -34,11 +36,10 @@ func partitionOf(key string, partitions int) int {
 }
 
 // Run looks after those who read with points here until ctx ends: once a second,
-// and when something has changed, with one query for all of them.
+// and when something has changed, with a query or two for all of them.
 func (p *Points) Run(ctx context.Context) error {
 	ticker := time.NewTicker(tendEvery)
 	defer ticker.Stop()
-	var renewed time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -46,12 +47,7 @@ func (p *Points) Run(ctx context.Context) error {
 		case <-ticker.C:
 		case <-p.wake:
 		}
-		now := time.Now()
-		err := p.tend(ctx, now.Sub(renewed) >= renewEvery)
-		switch {
-		case err == nil && now.Sub(renewed) >= renewEvery:
-			renewed = now
-		case err != nil && ctx.Err() == nil:
+		if err := p.tend(ctx); err != nil && ctx.Err() == nil {
 			p.logger.Warn("look after the readers of points, trying again", "error", err)
 		}
 		select {
@@ -96,10 +92,47 @@ func (p *Points) enter(m *membership) {
 	}
 }
 
-func (p *Points) tend(ctx context.Context, renew bool) error {
+func (p *Points) tend(ctx context.Context) error {
 	looking, cancel := context.WithTimeout(ctx, tendWithin)
 	defer cancel()
-	return errors.Join(p.letGo(looking), p.give(looking), p.watch(looking, renew))
+	return errors.Join(p.renew(looking), p.letGo(looking), p.give(looking), p.watch(looking))
+}
+
+const renewMembersSQL = `-- replication.renewMembers
+select * from leat.renew_members($1, $2, $3, $4)`
+
+// renew gives signs of life of the members whose last one is some time ago. Who is
+// not reached, because others have its row, has its turn again with the next look.
+func (p *Points) renew(ctx context.Context) error {
+	asked := time.Now()
+	members := p.living(func(m *membership) bool { return m.isDue(asked) })
+	if len(members) == 0 {
+		return nil
+	}
+	rows := memberRows(members)
+	found, err := p.pool.Query(ctx, renewMembersSQL, rows.channels, rows.points, rows.members, rows.joins)
+	if err != nil {
+		return eventstore.FromPg(err)
+	}
+	var item int
+	_, err = pgx.ForEachRow(found, []any{&item}, func() error {
+		members[item-1].live(asked)
+		return nil
+	})
+	return eventstore.FromPg(err)
+}
+
+// living are the members that have not ended, of those that are asked for.
+func (p *Points) living(such func(m *membership) bool) []*membership {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	members := make([]*membership, 0, len(p.members))
+	for m := range p.members {
+		if !m.over() && such(m) {
+			members = append(members, m)
+		}
+	}
+	return members
 }
 
 const leavePointsSQL = `-- replication.leavePoints
@@ -151,7 +184,7 @@ func (p *Points) give(ctx context.Context) error {
 
 const watchMembersSQL = `-- replication.watchMembers
 select w.item, w.state, w.held, w.since, w.nexts, w.leaving
-from leat.watch_members($1, $2, $3, $4, $5, $6, $7, $8) w`
+from leat.watch_members($1, $2, $3, $4, $5, $6, $7) w`
 
 // seen is what leat.watch_members tells of a member.
 type seen struct {
@@ -164,20 +197,13 @@ type seen struct {
 }
 
 // watch compares what the members believe with the database.
-func (p *Points) watch(ctx context.Context, renew bool) error {
-	p.mu.Lock()
-	members := make([]*membership, 0, len(p.members))
-	for m := range p.members {
-		if !m.over() {
-			members = append(members, m)
-		}
-	}
-	p.mu.Unlock()
+func (p *Points) watch(ctx context.Context) error {
+	members := p.living(func(*membership) bool { return true })
 	if len(members) == 0 {
 		return nil
 	}
-	rows, asked := memberRows(members), time.Now()
-	found, err := queryStructs[seen](ctx, p.pool, watchMembersSQL, renew, rows.channels, rows.points, rows.members,
+	rows := memberRows(members)
+	found, err := queryStructs[seen](ctx, p.pool, watchMembersSQL, rows.channels, rows.points, rows.members,
 		rows.joins, rows.generations, rows.counts, rows.latest)
 	if err != nil {
 		return err
@@ -197,11 +223,6 @@ func (p *Points) watch(ctx context.Context, renew bool) error {
 		}
 		if err != nil {
 			return err
-		}
-	}
-	if renew {
-		for _, m := range members {
-			m.live(asked)
 		}
 	}
 	return p.enterAgain(ctx, lost)

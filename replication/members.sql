@@ -79,7 +79,7 @@ begin
     if not found then
         return;
     end if;
-    perform from leat.point_members m where m.channel_id = channel and m.name = point order by m.member for update;
+    -- Not the members, whose signs of life must not wait: a delete looks again at who has given one.
     perform from leat.point_positions p where p.channel_id = channel and p.name = point order by p.partition for no key update;
     now_ := clock_timestamp();
     delete from leat.point_members m where m.channel_id = channel and m.name = point and m.until < now_;
@@ -107,7 +107,9 @@ begin
     select channel, point, w.partition, w.member, w.joined, now_
     from leat.fair_shares(channel, point, shares, n) w
     on conflict on constraint point_holders_pkey do update
-        set leaving = h.member <> excluded.member
+        set leaving = h.member <> excluded.member,
+            -- Who is to keep it after all may have stopped already: it begins anew.
+            since = case when h.leaving then greatest(now_, h.since + interval '1 microsecond') else h.since end
         where h.leaving <> (h.member <> excluded.member);
 end
 $$;
@@ -151,6 +153,24 @@ language sql stable set search_path = '' set enable_seqscan = off as $$
     select f.partition, s.member, s.joined from free f join seats s using (place)
 $$;
 
+-- Signs of life of members of a broker. Waits for nobody: answers who was reached.
+create function leat.renew_members(channels integer[], points text[], members text[], joins timestamptz[]) returns setof integer
+language sql set search_path = '' set enable_seqscan = off as $$
+    with reached as (
+        select w.n, m.channel_id, m.name, m.member
+        from unnest(channels, points, members, joins) with ordinality w (channel, point, member, joined, n)
+        join leat.point_members m
+            on m.channel_id = w.channel and m.name = w.point and m.member = w.member and m.joined = w.joined
+        for update of m skip locked
+    ), renewed as (
+        update leat.point_members m
+        set until = clock_timestamp() + leat.member_time()
+        from reached r
+        where r.channel_id = m.channel_id and r.name = m.name and r.member = m.member
+    )
+    select r.n::integer from reached r
+$$;
+
 -- Looks after the members of a broker: all of them, each with what the broker knows.
 -- Answers only where something else is the case: their partitions are others, or
 -- some are to be let go of (held), nobody knows them any more (lost), somebody else
@@ -158,7 +178,6 @@ $$;
 -- stream (gone). stale are groups of theirs with members that have gone. Waits for
 -- nobody.
 create function leat.watch_members(
-    renew       boolean,
     channels    integer[],
     points      text[],
     members     text[],
@@ -169,18 +188,6 @@ create function leat.watch_members(
 ) returns table (item integer, state text, held smallint[], since timestamptz[], nexts bigint[], leaving smallint[])
 language plpgsql set search_path = '' set enable_seqscan = off as $$
 begin
-    if renew then
-        update leat.point_members m
-        set until = clock_timestamp() + leat.member_time()
-        from (
-            select m.channel_id, m.name, m.member
-            from unnest(channels, points, members, joins) w (channel, point, member, joined)
-            join leat.point_members m
-                on m.channel_id = w.channel and m.name = w.point and m.member = w.member and m.joined = w.joined
-            for update of m skip locked
-        ) w
-        where m.channel_id = w.channel_id and m.name = w.name and m.member = w.member;
-    end if;
     return query
     with watched as materialized (
         select w.n, w.channel, w.point, w.member, w.joined, w.generation, w.count, w.latest
@@ -283,7 +290,6 @@ begin
         for no key update of p
     loop
         -- Before the holders, as everybody: commits wait for it, or it for them.
-        perform from leat.point_members m where m.channel_id = shared.channel_id and m.name = shared.name order by m.member for update;
         perform from leat.point_positions p
         where p.channel_id = shared.channel_id and p.name = shared.name
         order by p.partition

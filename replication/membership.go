@@ -154,6 +154,13 @@ func (m *membership) isAlive() bool {
 	return time.Now().Before(m.alive)
 }
 
+// isDue reports whether it is time for a sign of life.
+func (m *membership) isDue(now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.alive.Sub(now) <= aliveFor-renewEvery
+}
+
 // live notes a sign of life.
 func (m *membership) live(at time.Time) {
 	m.mu.Lock()
