@@ -56,7 +56,7 @@ type LineageMessage struct {
 	OriginMessageID eventstore.MessageID `json:"originMessageId"`
 	ParentMessageID eventstore.MessageID `json:"parentMessageId,omitempty" doc:"what it is a copy of; absent of the origin"`
 	Depth           int                  `json:"depth" doc:"0 of the origin"`
-	Cause           string               `json:"cause,omitempty" doc:"of a copy: link, deadLetter or redrive"`
+	Cause           string               `json:"cause,omitempty" doc:"of a copy: link, deadLetter, redrive or republish"`
 	Channel         string               `json:"channel"`
 	RoutingKey      string               `json:"routingKey"`
 	State           string               `json:"state,omitempty" doc:"as in GET /v1/messages/{id}; absent where nextEvents is there"`

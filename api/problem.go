@@ -98,6 +98,8 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.CommitBehind:        {http.StatusConflict, "The replication point is further on"},
 	eventstore.RelayNotFound:       {http.StatusNotFound, "There is no such relay"},
 	eventstore.RelayConflict:       {http.StatusConflict, "The relay exists with other settings"},
+	eventstore.ReplayNotFound:      {http.StatusNotFound, "There is no such replay"},
+	eventstore.ReplayTaken:         {http.StatusConflict, "The replay goes on elsewhere"},
 	eventstore.ViewsRebuilding:     {http.StatusServiceUnavailable, "The queue views are being rebuilt"},
 	eventstore.DatabaseUnavailable: {http.StatusServiceUnavailable, "The database is not available"},
 	eventstore.Busy:                {http.StatusServiceUnavailable, "Something else holds what this needs"},

@@ -1,5 +1,5 @@
 -- Messages that become new messages of other channels: by links, by dead-lettering,
--- by redriving. One element per copy; optional arrays are null. parents are the
+-- by redriving, by publishing again. One element per copy; optional arrays are null. parents are the
 -- messages that are copied, in their channels; origins hold the payloads. The caller
 -- holds the channel where the routes begin against deletion, and the append locks of
 -- FIFO keys and of streams. Copies in a stream are there at once: they have neither a
@@ -9,7 +9,7 @@
 create function leat.copy_messages(
     alive       boolean,
     now_        timestamptz,
-    cause       text, -- link, dead_letter or redrive
+    cause       text, -- link, dead_letter, redrive or republish
     actors      text[],
     sources     integer[],
     parents     bigint[],

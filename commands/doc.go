@@ -15,6 +15,10 @@
 //   - G8: a refused message refuses its request, and nothing of it is stored.
 //   - Those who wait for a queue at one broker get even shares of what comes, and
 //     take turns (TestPollsShareEvenly, TestPollsTakeTurns, TestConsumersShareEvenly).
+//   - A replay, wherever it is killed, and resumed, publishes each message of its range
+//     once and in order (TestG2RepublishIsResumed, TestRepublishKeepsTheOrderOfKeys), and
+//     is run by one at a time (TestRepublishIsTakenOver). Nothing overtakes a message that
+//     waits for a publisher (TestRepublishWaitsForPublishers).
 //   - A Consumer never has more than its prefetch in hand, does not starve when
 //     leases end, and gives everything back when it closes, without counting an
 //     attempt (TestFS5Prefetch, TestF02ConsumerDoesNotStarve, TestFS3CloseReleases).
@@ -52,6 +56,12 @@
 // key in one transaction (dead_letters.sql, recover.sql, redrive.sql). A page waits
 // for nobody: what others hold is passed over, and tried again.
 //
+// A replay publishes a range of the past again, from the log alone: it needs no queue
+// views (replay_range.sql, republish.sql). Each page takes its messages in the order of
+// their ids, or offsets, holds what they lead to as a redrive does (ways.sql), copies
+// them, and says in leat.replays, the view of replay.* events, where the next begins.
+// A resume counts up its run: whoever goes on with an older one is refused.
+//
 // A circuit moves the runs of its key in one statement, by run and not by message.
 // Whoever changes it holds the lane of the key; publishers read it behind the key's
 // append lock, which the opening only tries, so that an open publish holds up no
@@ -76,7 +86,8 @@
 //
 // # Reading order
 //
-// channel.sql, publish.sql, stream.sql, copy.sql, wake.sql, poll.sql, settle.sql, sweep.sql, trim.sql, surface.sql, relay.sql, then broker.go,
+// channel.sql, publish.sql, stream.sql, copy.sql, wake.sql, poll.sql, settle.sql, sweep.sql, trim.sql, ways.sql, republish.sql,
+// replay_range.sql, surface.sql, relay.sql, then broker.go,
 // coalescer.go, gatherer.go, rounds.go, dispatcher.go, waiter.go, flow.go, consume.go,
 // sweeper.go.
 package commands

@@ -36,6 +36,7 @@ func Statements() []string {
 		declareLinkSQL, declareRelaySQL, deleteChannelSQL, deleteLinkSQL, deleteRelaySQL, extendSQL, failRelaySQL, fatesSQL, findChannelSQL, nackSQL, openCircuitSQL,
 		publishSQL, purgeDeadIDsSQL, purgeDeadSQL, purgeSQL, recoverIDsSQL, recoverSQL,
 		redriveIDsSQL, redriveSQL, relayStepSQL, relaysSQL, releaseSQL, remainingSQL, skipRelaySQL, sweepSQL, trimSQL,
+		countReplaySQL, planReplaySQL, republishSQL, resumeReplaySQL, startReplaySQL,
 	}
 }
 

@@ -51,6 +51,7 @@ const (
 	maxFaults    = 100                       // bad items that one error lists
 	maxDelivered = 1000                      // of a policy's maxDeliveries
 	maxThreshold = 1000                      // of a policy's circuit.threshold
+	maxRate      = 1_000_000                 // of a replay, messages per second
 )
 
 // withDefaults fills what is 0.

@@ -104,9 +104,7 @@ language plpgsql set search_path = '' set enable_seqscan = off set jit = off as 
 declare
     dead   record;
     routes record;
-    fifos   integer[];
-    streams integer[];
-    held    integer[]; -- places in dead of what may go
+    hold   record;
 begin
     moved := 0;
     busy := 0;
@@ -126,22 +124,7 @@ begin
         return;
     end if;
 
-    select array_agg(r.n order by r.n, r.target) as places, array_agg(r.target order by r.n, r.target) as targets,
-        array_agg(r.key order by r.n, r.target) as keys
-    into routes
-    from (
-        select u.n, entry.id as target, u.key
-        from unnest(dead.keys) with ordinality u (key, n)
-        where entry.kind <> 'exchange'
-        union all
-        select r.n, r.target_id, r.routing_key
-        from leat.routes_of(array(select entry.id from unnest(dead.ids)), dead.keys, array(
-            select coalesce(e.headers, '{}') || coalesce(u.headers, '{}')
-            from unnest(dead.origins, dead.headers) with ordinality u (origin, headers, n)
-            join leat.events e on e.position = u.origin
-            order by u.n)) r
-        where entry.linked
-    ) r;
+    select w.* into routes from leat.ways_into(entry, dead.origins, dead.keys, dead.headers) w;
     unroutable := coalesce((
         select range_agg(int8range(u.id, u.id, '[]'))
         from unnest(dead.ids) with ordinality u (id, n)
@@ -150,68 +133,27 @@ begin
         return;
     end if;
 
-    -- Only tried: a deletion may have one of them, and wait for the queue that is held here.
-    if exists (
-        select from (select distinct u.id from unnest(routes.targets) u (id)) t
-        where not pg_try_advisory_xact_lock_shared(1279607042, t.id))
-    then
-        raise exception 'a channel that % leads to is about to be deleted', quote_literal(entry.name) using errcode = '55P03';
+    select h.* into hold from leat.hold_ways(entry, routes.places, routes.targets, routes.ways, 0) h;
+    busy := cardinality(array(select distinct p.n from unnest(routes.places) p (n))) - cardinality(hold.held);
+    if hold.held = '{}' then
+        return;
     end if;
-    if exists (
-        select from unnest(routes.targets) u (id)
-        where not exists (select from leat.channels c where c.id = u.id and c.deleted_at is null))
-    then
-        raise exception 'a channel that % leads to has been deleted', quote_literal(entry.name) using errcode = 'LE002';
-    end if;
-    fifos := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'fifo'), '{}');
-    streams := nullif(array(select c.id from leat.channels c where c.id = any (routes.targets) and c.mode = 'stream'), '{}');
-    held := array(select distinct p.n from unnest(routes.places) p (n) order by 1);
-    if fifos is not null or streams is not null then
-        -- As publishers do, but nobody is waited for.
-        held := array(
-            with locks as materialized (
-                select l.lock, pg_try_advisory_xact_lock(1279607043, l.lock) as ours
-                from (
-                    select distinct leat.append_lock(u.target, case when u.target = any (streams) then '' else u.key end) as lock
-                    from unnest(routes.targets, routes.keys) u (target, key)
-                    where u.target = any (fifos || streams)
-                    order by 1
-                ) l
-            )
-            select h.n from unnest(held) h (n)
-            where h.n not in (
-                select u.n
-                from unnest(routes.places, routes.targets, routes.keys) u (n, target, key)
-                join locks l
-                    on l.lock = leat.append_lock(u.target, case when u.target = any (streams) then '' else u.key end) and not l.ours
-                where u.target = any (fifos || streams))
-            order by h.n);
-        busy := cardinality(array(select distinct p.n from unnest(routes.places) p (n))) - cardinality(held);
-        if held = '{}' then
-            return;
-        end if;
-        -- What was published while the views were lost comes first.
-        if exists (select from leat.unplaced) then
-            perform leat.place_unplaced();
-        end if;
-    end if;
-    select range_agg(int8range(dead.ids[h.n], dead.ids[h.n], '[]')) into gone from unnest(held) h (n);
+    select range_agg(int8range(dead.ids[h.n], dead.ids[h.n], '[]')) into gone from unnest(hold.held) h (n);
 
     tids := leat.split_runs(tids, gone); -- once: in the condition it would run for each row
     delete from leat.queue_runs r where r.ctid = any (tids);
     perform leat.append_many(now_, 'message.recovered', channel.id, actor, gone, null, jsonb_build_object('to', entry.name));
     perform leat.copy_messages(
-        fifos is null or not exists (select from leat.unplaced u where u.channel_id = any (fifos)),
-        now_, 'redrive', array_agg(redrive.actor), array_agg(channel.id), array_agg(dead.ids[u.n] order by u.i),
-        array_agg(dead.origins[u.n] order by u.i), array_agg(u.target order by u.i), array_agg(u.key order by u.i), fifos, streams,
-        case when streams is not null then
+        hold.alive, now_, 'redrive', array_agg(redrive.actor), array_agg(channel.id), array_agg(dead.ids[u.n] order by u.i),
+        array_agg(dead.origins[u.n] order by u.i), array_agg(u.target order by u.i), array_agg(u.key order by u.i), hold.fifos, hold.streams,
+        case when hold.streams is not null then
             array_agg((select octet_length(e.payload) from leat.events e where e.position = dead.origins[u.n])::bigint order by u.i) end,
         array_agg((9 - dead.ranks[u.n])::smallint order by u.i), null,
         case when ttl is not null then array_agg(now_ + ttl order by u.i) end,
         case when exists (select from unnest(dead.headers) h where h is not null) then array_agg(dead.headers[u.n] order by u.i) end)
-    from unnest(routes.places, routes.targets, routes.keys) with ordinality u (n, target, key, i)
-    where u.n in (select h.n from unnest(held) h (n));
-    moved := cardinality(held);
+    from unnest(routes.places, routes.targets, routes.ways) with ordinality u (n, target, key, i)
+    where u.n in (select h.n from unnest(hold.held) h (n));
+    moved := cardinality(hold.held);
 end
 $$;
 

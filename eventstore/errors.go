@@ -42,6 +42,8 @@ const (
 	PointConflict       Code = "point_conflict"       // exists with other settings
 	PointTaken          Code = "point_taken"          // another consumer reads with the point now
 	PointMoved          Code = "point_moved"          // somebody reset the point: read again from where it is now
+	ReplayNotFound      Code = "replay_not_found"     //
+	ReplayTaken         Code = "replay_taken"         // somebody else resumed it, and it goes on there
 	CommitBehind        Code = "commit_behind"        // the point is further on already: only a reset moves it back
 	ProjectionNotFound  Code = "projection_not_found" //
 	RelayNotFound       Code = "relay_not_found"      //
@@ -66,6 +68,7 @@ var codes = []Code{
 	LinkNotFound, LinkConflict, LinkCycle, OrderLost, MessageNotFound, MessageNotDead, Unroutable,
 	DedupConflict, EpochChanged, OffsetGone, OffsetAhead, EventsGone, PositionAhead, PointNotFound, PointConflict, PointTaken, PointMoved, CommitBehind,
 	ProjectionNotFound, RelayNotFound, RelayConflict,
+	ReplayNotFound, ReplayTaken,
 	ViewsRebuilding, DatabaseUnavailable, Busy, ShuttingDown,
 	MethodNotAllowed, NotFound, Internal,
 	LeaseLost, AlreadySettled, ReceiptUnknown,

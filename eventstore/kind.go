@@ -41,6 +41,10 @@ const (
 	LogSealed           Kind = "log.sealed"   // the digest of a range of the log, over the one before; see chain.go
 	LogArchived         Kind = "log.archived" // a range was written to an archive
 	LogDropped          Kind = "log.dropped"  // a range has left the log by its retention
+	ReplayStarted       Kind = "replay.started"
+	ReplayResumed       Kind = "replay.resumed"  // goes on in another run
+	ReplayAdvanced      Kind = "replay.advanced" // a page was published again, in the same transaction
+	ReplayFinished      Kind = "replay.finished" // so was the last one
 
 	// Of asynchronous projections.
 	ProjectionStopped        Kind = "projection.stopped"
@@ -62,6 +66,7 @@ var kinds = []Kind{
 	LinkDeclared, LinkAltered, LinkDeleted,
 	StreamTrimmed, PointCreated, PointCommitted, PointReset, PointDeleted,
 	LogSealed, LogArchived, LogDropped,
+	ReplayStarted, ReplayResumed, ReplayAdvanced, ReplayFinished,
 	ProjectionStopped, ProjectionStarted, ProjectionFailed, ProjectionRetried, ProjectionSkipped,
 	ProjectionRebuildStarted, ProjectionRebuilt,
 }

@@ -46,6 +46,10 @@ var raised = map[string]Code{
 	"LE040": ProjectionNotFound,
 	"LE060": RelayNotFound,
 	"LE061": RelayConflict,
+	"LE050": ReplayNotFound,
+	"LE051": ReplayTaken,
+	"LE052": PositionAhead,
+	"LE053": EventsGone,
 }
 
 // FromPg makes an *Error of what the database or the way to it refused. Other
@@ -76,6 +80,9 @@ func fromState(pg *pgconn.PgError, err error) error {
 			e.Index = i
 		}
 		e.Resume = resumeOf(pg.Detail)
+		if first, bad := ParsePosition(pg.Detail); bad == nil && code == EventsGone {
+			e.First = first
+		}
 		if code == ViewsRebuilding {
 			e.Message = "The queue views are being rebuilt from the log; try again soon."
 			e.RetryAfter = retryRebuilding

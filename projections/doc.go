@@ -23,7 +23,8 @@
 //
 // Streams and replication points are logged tables that commands and replication
 // move; verify compares them with the log too, and a rebuild by hand restores them
-// (streams.sql; TestG1G4G5G7Model).
+// (streams.sql; TestG1G4G5G7Model). So are the replays that publish the past again, and
+// any rebuild restores them (replays.sql; TestG1G4G5G7Model).
 //
 // A log whose beginning was dropped begins with what its log.dropped event says of
 // streams and points; of queues nothing is needed, because what pins the log

@@ -54,6 +54,32 @@ func (m *model) redrive(t *rapid.T) {
 	}
 }
 
+// republish publishes again into the stream what came to x, in steps of its own size,
+// and may go on as somebody else in between.
+func (m *model) republish(t *rapid.T) {
+	ctx := context.Background()
+	size := rapid.IntRange(1, 20).Draw(t, "size")
+	var id int64
+	err := m.pool.QueryRow(ctx, `select r.id from leat.start_replay(leat.plan_replay('x', 't', null, null, null, null, null, null, 'a', 0, 'test')) r`).Scan(&id)
+	require.NoError(t, err)
+	run := 1
+	for finished := false; !finished; {
+		if rapid.Bool().Draw(t, "resume") {
+			run++
+			m.exec(t, `select leat.resume_replay($1, 'test')`, id)
+		}
+		err := m.pool.QueryRow(ctx, `select r.finished from leat.republish($1, $2, 'test', $3, 0) r`, id, run, size).Scan(&finished)
+		require.NoError(t, err)
+	}
+	var begin int64 // of the log
+	require.NoError(t, m.pool.QueryRow(ctx, `select leat.log_start()`).Scan(&begin))
+	for _, one := range m.through {
+		if one.key == "a" && one.id >= begin {
+			m.stream.enter(one.id, one.key)
+		}
+	}
+}
+
 // point makes, commits, resets or deletes a replication point.
 func (m *model) point(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"p", "g"}).Draw(t, "point")
@@ -94,6 +120,8 @@ func (m *model) spoil(t *rapid.T) {
 		`update leat.streams set first_offset = first_offset + 1`,
 		`delete from leat.stream_heads`,
 		`delete from leat.points`,
+		`update leat.replays set messages = messages + 1`,
+		`delete from leat.replays`,
 		`update leat.point_positions set next_offset = next_offset + 7`,
 	}).Draw(t, "mistake"))
 }

@@ -40,6 +40,7 @@ type model struct {
 	open     map[string]bool // keys of f
 	stream   modelStream
 	past     []remembered
+	through  []modelMessage // what was published to x
 }
 
 var modelQueues = []string{"s", "f", "d"}
@@ -94,6 +95,7 @@ func (m *model) publish(t *rapid.T, commit bool) {
 			m.enter(queue, keys[i], id, id)
 			continue
 		}
+		m.through = append(m.through, modelMessage{id: id, key: keys[i]})
 		for _, target := range []string{"s", "f"} {
 			copies := m.found(t, `select message_id from leat.queue_messages where channel = $1 and origin_message_id = $2`, target, id)
 			require.Len(t, copies, 1, "one copy of %d in %s", id, target)
@@ -413,7 +415,7 @@ func TestG1G4G5G7Model(t *testing.T) {
 			"publish", "publish", "publish", "poll", "poll", "poll", "ack", "ack", "retry", "deadLetter", "discard",
 			"release", "extend", "expire", "roll back", "purge", "rebuild", "checkpoint",
 			"recover", "recover all", "open", "close", "close and recover", "delete",
-			"trim", "redrive", "point", "point", "delete stream", "drop",
+			"trim", "redrive", "republish", "point", "point", "delete stream", "drop",
 		}
 		for step := range rapid.IntRange(10, 60).Draw(rt, "steps") {
 			switch action := rapid.SampledFrom(actions).Draw(rt, "action"); action {
@@ -437,6 +439,8 @@ func TestG1G4G5G7Model(t *testing.T) {
 				m.redrive(rt)
 			case "drop":
 				m.drop(rt)
+			case "republish":
+				m.republish(rt)
 			case "point":
 				m.point(rt)
 			case "delete stream":

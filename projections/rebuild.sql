@@ -62,6 +62,7 @@ begin
         group by r.channel_id, r.routing_key
     ) l;
     perform leat.restore_circuits();
+    perform leat.restore_replays();
     insert into leat.views_alive default values on conflict do nothing;
     return held;
 end
@@ -86,7 +87,7 @@ end
 $$;
 
 -- Compares the log with the live views in one snapshot: the messages and the
--- circuits that differ, and without use_checkpoint the streams and points too.
+-- circuits that differ, and without use_checkpoint the streams, points and replays too.
 create function leat.verify_views(use_checkpoint boolean default false) returns table (
     message_id bigint,
     channel_id integer,
@@ -117,7 +118,9 @@ begin
     union all
     select c.* from leat.verify_circuits() c
     union all
-    select s.* from leat.verify_streams() s where not use_checkpoint;
+    select s.* from leat.verify_streams() s where not use_checkpoint
+    union all
+    select r.* from leat.verify_replays() r where not use_checkpoint;
 end
 $$;
 

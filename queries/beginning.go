@@ -25,7 +25,7 @@ type beginning struct {
 	ID         eventstore.MessageID
 	Origin     eventstore.MessageID // itself when it was published
 	Parent     eventstore.MessageID // 0 when it was published
-	Cause      string               // of a copy: link, dead_letter or redrive
+	Cause      string               // of a copy: link, dead_letter, redrive or republish
 	Position   eventstore.Position  // of its event
 	Channel    string
 	ChannelID  eventstore.ChannelID

@@ -18,7 +18,7 @@
 //     to come, or not settled, and channels that were not there are refused
 //     (TestAsOfAtTheEdges), and so is what has left the log (TestAsOfWhereTheLogIsGone).
 //   - The history of a message that has ended does not look beyond its end
-//     (TestHistoryStopsAtTheEnd).
+//     (TestHistoryStopsAtTheEnd), but for where it was published again (TestG6Republished).
 //   - Lineage is the same family from any member (TestG6FamilyFromAnyMember), and
 //     what one costs that has come to rest does not grow with the log
 //     (TestG6CostOfAFamily). An answer is bounded, and says where something was
@@ -74,5 +74,5 @@
 // subscribes (package replication), and who follows the log waits at eventstore.Head.
 //
 // Reading order: queries.go, channels.go, messages.go, dead_letters.go, stream.go,
-// beginning.go, history.go, message.go, lineage.go, family.go, events.go, replay.go, chunk.go, span.go, as_of.go, status.go.
+// beginning.go, history.go, message.go, lineage.go, family.go, events.go, replay.go, chunk.go, span.go, as_of.go, replays.go, status.go.
 package queries

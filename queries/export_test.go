@@ -22,7 +22,7 @@ func Statements() []string {
 		batchEventsSQL, batchEventsBackSQL, batchWindowSQL, batchWindowBackSQL, endsSQL, logBeginSQL, eventsBackSQL, windowBackSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
 		channelAtSQL, channelsAsOfSQL, circuitsAsOfSQL, deletedAtSQL, lastUntilSQL, messagesAsOfSQL, nowSQL, reachesSQL, timeoutSQL, trimmedAtSQL,
 		brokersSQL, consumersSQL, failuresSQL, statisticsSQL, projectionsSQL, livePositionSQL, historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, relaySQL, relaysSQL, sessionsSQL,
-		settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
+		replaySQL, replaysSQL, settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}
 }
 

@@ -98,8 +98,13 @@ from (
     select u.*, u.id as after, $5::bigint as most
     from unnest($1::bigint[], $2::integer[], $3::boolean[], $4::bigint[]) with ordinality u (id, channel, unsettled, death, n)
 ) m
-cross join lateral (` + walkSQL + `
-    limit $6
+cross join lateral (
+    (` + walkSQL + `
+    limit $6)
+    union all
+    (` + republishedSQL + `
+    order by r.position
+    limit $6)
 ) s
 join leat.events e on e.position = s.position
 order by m.n, e.position`
@@ -150,15 +155,20 @@ func scanFamilyEvent(row pgx.CollectableRow) (e familyEvent, err error) {
 // take makes a history of what was read, which is not more than the limit.
 func (r *relative) take(events []familyEvent, limit int) {
 	now, whole := events[0].now, len(events) < limit
-	if last := events[len(events)-1]; !whole || last.cut {
-		whole, events = false, events[:len(events)-1]
+	for _, e := range events {
+		if e.Kind == eventstore.MessageRouted && !e.cut {
+			r.routed = append(r.routed, e.Position)
+		}
+	}
+	// What is behind a cut was published again, later.
+	if cut := slices.IndexFunc(events, func(e familyEvent) bool { return e.cut }); cut >= 0 {
+		whole, events = false, events[:cut]
+	} else if !whole {
+		events = events[:limit-1]
 	}
 	m := begun(&r.begun)
 	for _, e := range events {
 		m.apply(&e.Event.Event)
-		if e.Kind == eventstore.MessageRouted {
-			r.routed = append(r.routed, e.Position)
-		}
 		if len(r.Events) < familyEvents {
 			e.Channel = r.Channel
 			r.Events = append(r.Events, e.Event)

@@ -28,6 +28,9 @@ type Event struct {
 // Some events may be the last or be followed by more of the same transaction: an
 // expiry by a death, a death by the copy to another channel. Those have much the
 // same time, so whatever is clearly later tells that they did not come.
+//
+// A message may be published again at any time, which republishedSQL finds: the walk
+// passes over it.
 const walkSQL = `
     with recursive steps as (
         select m.after as position, e.kind, e.at, e.data, true as named, false as cut,
@@ -46,7 +49,8 @@ const walkSQL = `
             from (
                 select b.position, b.kind, b.at, b.data,
                     row_number() over (order by b.channel_id, b.position) as n,
-                    leat.names(b.message_ids, b.message_ranges, m.id) as named,
+                    leat.names(b.message_ids, b.message_ranges, m.id)
+                        and (b.kind <> 'message.routed' or b.data ->> 'cause' <> 'republish') as named,
                     coalesce(b.at > s.at + interval '10 s' and (
                         s.position >= m.death
                         or s.ended
@@ -75,18 +79,46 @@ const walkSQL = `
     where (s.named or s.cut)
       and s.kind is not null`
 
+// republishedSQL finds where m was published again, on the index events_republished.
+const republishedSQL = `
+    select r.position, false as cut
+    from leat.events r
+    where r.channel_id = m.channel
+      and r.position > m.id
+      and r.kind = 'message.routed'
+      and r.data ->> 'cause' = 'republish'
+      and leat.names(r.message_ids, r.message_ranges, m.id)`
+
+// What was published again is no place from which a walk can go on.
 const historySQL = `-- queries.History
 select ` + eventColumns + `
 from (
     select s.position
     from (
-        select $1::bigint as id, greatest($1, $3::bigint) as after, $4::integer as channel, $5::boolean as unsettled,
-            $2::bigint as death, null::bigint as most
+        select $1::bigint as id, $4::integer as channel, $5::boolean as unsettled, $2::bigint as death, null::bigint as most,
+            case
+                when exists (
+                    select
+                    from leat.events p
+                    where p.position = $3::bigint
+                      and p.kind = 'message.routed'
+                      and p.data ->> 'cause' = 'republish')
+                then $1
+                else greatest($1, $3)
+            end as after
     ) m
-    cross join lateral (` + walkSQL + `
+    cross join lateral (
+        (` + walkSQL + `
           and s.position > $3
-        limit $6
+        limit $6)
+        union all
+        (` + republishedSQL + `
+          and r.position > $3
+        order by r.position
+        limit $6)
     ) s
+    order by s.position
+    limit $6
 ) s
 join leat.events e on e.position = s.position
 left join leat.channels c on c.id = e.channel_id

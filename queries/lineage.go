@@ -20,7 +20,7 @@ type Member struct {
 	ID         eventstore.MessageID
 	ParentID   eventstore.MessageID // 0 of the origin
 	Depth      int                  // 0 of the origin
-	Cause      string               // of a copy: link, dead_letter or redrive
+	Cause      string               // of a copy: link, dead_letter, redrive or republish
 	Channel    string
 	RoutingKey string
 	State      State   // "" when events were left out
@@ -29,9 +29,12 @@ type Member struct {
 	NextCopies string  // a cursor of Lineage of this message, where copies were left out
 }
 
-// CauseDeadLetter is the cause of a copy that was made because its parent died;
-// the other causes are link and redrive.
-const CauseDeadLetter = "dead_letter"
+// Causes of copies: CauseDeadLetter because the parent died, CauseRepublish because
+// it was published again; the others are link and redrive.
+const (
+	CauseDeadLetter = "dead_letter"
+	CauseRepublish  = "republish"
+)
 
 // LineageFilter chooses a part of a family.
 type LineageFilter struct {

@@ -153,7 +153,7 @@ func (m *Message) apply(e *eventstore.Event) {
 	case eventstore.MessageRecovered:
 		m.recover(e, leave)
 	case eventstore.MessageRouted:
-		if m.State == Unroutable {
+		if m.State == Unroutable && routeCause(e.Data) != CauseRepublish {
 			m.State = Routed
 		}
 	}
@@ -179,6 +179,17 @@ func redriveTarget(data json.RawMessage) string {
 		return ""
 	}
 	return d.To
+}
+
+// routeCause reads the data of a message.routed event: why there are copies.
+func routeCause(data json.RawMessage) string {
+	var d struct {
+		Cause string `json:"cause"`
+	}
+	if len(data) == 0 || json.Unmarshal(data, &d) != nil {
+		return ""
+	}
+	return d.Cause
 }
 
 // death reads the data of a message.dead_lettered event.

@@ -132,10 +132,7 @@ func (c *call) deadLetters(ids []eventstore.MessageID, filter *api.DeadLettersFi
 
 // inSteps runs a command that may take many steps. Where Accept asks for NDJSON
 // each is a line; what breaks after the first one breaks the connection.
-func inSteps[T any](
-	c *call, wire func(commands.DeadLettersResult) T,
-	run func(progress func(commands.DeadLettersResult)) (commands.DeadLettersResult, error),
-) error {
+func inSteps[R, T any](c *call, wire func(R) T, run func(progress func(R)) (R, error)) error {
 	if !strings.Contains(c.r.Header.Get("Accept"), ndjsonType) {
 		result, err := run(nil)
 		if err != nil {
@@ -144,7 +141,7 @@ func inSteps[T any](
 		return c.answer(http.StatusOK, wire(result))
 	}
 	began := false
-	line := func(r commands.DeadLettersResult) error {
+	line := func(r R) error {
 		if !began {
 			began = true
 			c.w.Header().Set("Content-Type", ndjsonType)
@@ -159,7 +156,7 @@ func inSteps[T any](
 		}
 		return http.NewResponseController(c.w).Flush()
 	}
-	result, err := run(func(r commands.DeadLettersResult) {
+	result, err := run(func(r R) {
 		_ = line(r) // a client that is gone ends the context, and so the command
 	})
 	if err == nil {

@@ -12,7 +12,7 @@ const (
 
 // routes is every route there is. GET routes answer HEAD too.
 func (s *server) routes() []route {
-	return []route{
+	return append([]route{
 		{get, "/v1/channels", s.listChannels, listChannelsDoc},
 		{put, "/v1/channels/{name}", s.declareChannel, declareChannelDoc},
 		{get, "/v1/channels/{name}", s.getChannel, getChannelDoc},
@@ -65,6 +65,11 @@ func (s *server) routes() []route {
 		{get, "/v1/messages/{id}/lineage", s.getLineage, getLineageDoc},
 		{get, "/v1/events", s.listEvents, listEventsDoc},
 
+		{post, "/v1/replays", s.republish, republishDoc},
+		{get, "/v1/replays", s.listReplays, listReplaysDoc},
+		{get, "/v1/replays/{id}", s.getReplay, getReplayDoc},
+		{post, "/v1/replays/{id}/resume", s.resumeReplay, resumeReplayDoc},
+
 		{get, "/v1/log", s.getLog, getLogDoc},
 		{post, "/v1/log/seal", s.seal, sealDoc},
 		{post, "/v1/log/archived", s.noteArchive, noteArchiveDoc},
@@ -79,7 +84,12 @@ func (s *server) routes() []route {
 		{post, "/v1/projections/{name}/rebuild", s.turn(Async.Rebuild), rebuildProjectionDoc},
 		{post, "/v1/projections/{name}/retry", s.turn(Async.Retry), retryProjectionDoc},
 		{post, "/v1/projections/{name}/skip", s.turn(Async.Skip), skipProjectionDoc},
+	}, s.ownRoutes()...)
+}
 
+// ownRoutes are those about the broker itself.
+func (s *server) ownRoutes() []route {
+	return []route{
 		{get, "/v1/status", s.getStatus, getStatusDoc},
 		{post, "/v1/projections/verify", s.verify, verifyDoc},
 		{post, "/v1/projections/rebuild", s.rebuild, rebuildDoc},

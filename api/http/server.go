@@ -38,6 +38,8 @@ type Commands interface {
 	DeclareRelay(ctx context.Context, spec commands.RelaySpec) (created bool, err error)
 	DeleteRelay(ctx context.Context, name string) error
 	SkipRelay(ctx context.Context, name string, offset int64) error
+	Republish(ctx context.Context, request commands.RepublishRequest) (eventstore.Replay, error)
+	ResumeReplay(ctx context.Context, request commands.ResumeRequest) (eventstore.Replay, error)
 }
 
 // Queries is what the API needs of *queries.Queries.
@@ -59,6 +61,8 @@ type Queries interface {
 	Lineage(ctx context.Context, id eventstore.MessageID, f queries.LineageFilter) (queries.Lineage, error)
 	Events(ctx context.Context, f queries.EventsFilter) ([]queries.Event, string, error)
 	Replay(ctx context.Context, f queries.EventsFilter) (*queries.Replay, error)
+	Replays(ctx context.Context, f queries.ReplaysFilter) ([]eventstore.Replay, string, error)
+	ReplayState(ctx context.Context, id eventstore.Position) (eventstore.Replay, error)
 	Circuits(ctx context.Context, f queries.CircuitsFilter) ([]queries.Circuit, string, error)
 	Points(ctx context.Context, stream string) ([]eventstore.Point, error)
 	Point(ctx context.Context, stream, point string) (eventstore.Point, error)

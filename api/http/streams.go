@@ -52,7 +52,12 @@ func patternOf(q *values) (eventstore.Pattern, error) {
 	if !q.has("key") {
 		return eventstore.Pattern{}, nil
 	}
-	pattern, err := eventstore.ParsePattern(q.text("key"))
+	return parsePattern(q.text("key"))
+}
+
+// parsePattern reads the pattern of a field key.
+func parsePattern(text string) (eventstore.Pattern, error) {
+	pattern, err := eventstore.ParsePattern(text)
 	if e, ok := errors.AsType[*eventstore.Error](err); ok {
 		e.Field = "key"
 	}

@@ -53,7 +53,7 @@ func root(c *cli) *cobra.Command {
 	cmd.AddCommand(
 		serveCommand(), migrateCommand(c), statusCommand(c), verifyCommand(c), rebuildCommand(c),
 		channelCommand(c), linkCommand(c), publishCommand(c), pollCommand(c), ackCommand(c), nackCommand(c), extendCommand(c),
-		releaseCommand(c), peekCommand(c), purgeCommand(c), dlqCommand(c), circuitCommand(c), pointCommand(c), relayCommand(c), messageCommand(c), traceCommand(c), replayCommand(c), statsCommand(c), consumersCommand(c), failuresCommand(c), projectionCommand(c), logCommand(c), archiveCommand(c),
+		releaseCommand(c), peekCommand(c), purgeCommand(c), dlqCommand(c), circuitCommand(c), pointCommand(c), relayCommand(c), messageCommand(c), traceCommand(c), replayCommand(c), republishCommand(c), statsCommand(c), consumersCommand(c), failuresCommand(c), projectionCommand(c), logCommand(c), archiveCommand(c),
 		tailCommand(c), consumeCommand(c), benchCommand(c),
 	)
 	checkUsage(cmd)

@@ -131,6 +131,8 @@ func copied(cause string) string {
 		return "copied for the death of"
 	case "redrive":
 		return "redriven from"
+	case "republish":
+		return "republished from"
 	default:
 		return "copied from"
 	}
@@ -157,6 +159,8 @@ func routedFor(e api.Event) string {
 		return "routed to where its queue's dead letters go"
 	case "redrive":
 		return "routed to where it was redriven"
+	case "republish":
+		return "published again"
 	default:
 		return "routed along links"
 	}
