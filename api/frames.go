@@ -40,7 +40,7 @@ type SubscribedFrame struct {
 	Point      string              `json:"point,omitempty"`
 	Member     string              `json:"member,omitempty" doc:"with a point: as whom"`
 	Resumed    bool                `json:"resumed" doc:"it goes on from a point that was there before"`
-	Partitions []int               `json:"partitions,omitempty" doc:"of a group: those of this member"`
+	Partitions []int               `json:"partitions,omitzero" doc:"of a group: those of this member, at first perhaps none"`
 }
 
 // SubscribedFrameOf is the wire form of what a subscription began with.

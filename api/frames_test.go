@@ -109,3 +109,15 @@ func TestREADMEHasCloseCodes(t *testing.T) {
 		require.Contains(t, string(readme), fmt.Sprintf("\n| %d | %s |\n", c.Code, c.Meaning))
 	}
 }
+
+// A member of a group that has no partition yet is one all the same.
+func TestSubscribedWithoutPartitions(t *testing.T) {
+	t.Parallel()
+	for _, partitions := range [][]int{nil, {}, {3}} {
+		data, err := json.Marshal(api.SubscribedFrame{Type: api.FrameSubscribed, Partitions: partitions})
+		require.NoError(t, err)
+		var frame api.SubscribedFrame
+		require.NoError(t, json.Unmarshal(data, &frame))
+		require.Equal(t, partitions, frame.Partitions)
+	}
+}
