@@ -29,7 +29,7 @@ func TestInboxExactlyOnce(t *testing.T) {
 	require.NoError(t, inbox.Create(t.Context()))
 	require.NoError(t, inbox.Create(t.Context()))
 
-	const count = 200
+	const count = 60
 	handle := inbox.Handler(func(msg *message.Message, tx pgx.Tx) error {
 		if _, err := tx.Exec(msg.Context(), "insert into shop.effects values ($1)", msg.UUID); err != nil {
 			return err

@@ -27,7 +27,7 @@ func TestExactBytes(t *testing.T) {
 	for _, topics := range []pubsub.Topics{{}, {Kind: pubsub.Streams}} {
 		topic := "exact-" + topics.Kind.String()
 		pub, messages := publisher(t, leat, topics), subscribe(t, leat, topic, pubsub.SubscriberConfig{Topics: topics})
-		for _, payload := range []string{"", "x", "{\"a\": 1.0e400}", " 1", "\xff\x00", `"é\u0000"`, strings.Repeat("y", 1<<20)} {
+		for _, payload := range []string{"", "x", "{\"a\": 1.0e400}", " 1", "\xff\x00", `"é\u0000"`, strings.Repeat("y", 1<<16)} {
 			sent := message.NewMessage("an id of mine, ☂", []byte(payload))
 			sent.Metadata = message.Metadata{"Name": "Value", "empty": "", "x": "<&>\u2028\"\\\n", "_watermill_x": "1", "leat-death-reason": "?"}
 			require.NoError(t, pub.Publish(topic, sent))
@@ -62,15 +62,16 @@ func TestBadMessages(t *testing.T) {
 	require.Equal(t, "1", next(t, messages).UUID)
 }
 
-// A publish of several messages is one request, in their order.
+// A publish of several messages is one request, in their order, unless it is too
+// large for one.
 func TestPublishInOrder(t *testing.T) {
 	t.Parallel()
 	leat := setup(t)
 	topics := pubsub.Topics{Kind: pubsub.Streams}
 	pub, messages := publisher(t, leat, topics), subscribe(t, leat, "s", pubsub.SubscriberConfig{Topics: topics})
-	sent := make([]*message.Message, 12)
+	sent := make([]*message.Message, 50)
 	for i := range sent {
-		sent[i] = message.NewMessage(fmt.Sprint(i), make([]byte, 900<<10)) // too much for one request
+		sent[i] = message.NewMessage(fmt.Sprint(i), nil)
 	}
 	require.NoError(t, pub.Publish("s", sent...))
 	for i := range sent {
@@ -78,6 +79,12 @@ func TestPublishInOrder(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i), got.UUID)
 		got.Ack()
 	}
+
+	large := api.Message{PayloadBase64: make([]byte, 5<<20)}
+	require.Equal(t, 10_000, pubsub.Part(make([]api.Message, 10_001)))
+	require.Equal(t, 1, pubsub.Part([]api.Message{large, large}))
+	require.Equal(t, 2, pubsub.Part([]api.Message{large, {}, large}))
+	require.Equal(t, 1, pubsub.Part([]api.Message{{PayloadBase64: make([]byte, 20<<20)}}), "the server refuses it")
 }
 
 // Others publish without Watermill.
