@@ -103,8 +103,8 @@ from (
                     where p.position = $3::bigint
                       and p.kind = 'message.routed'
                       and p.data ->> 'cause' = 'republish')
-                then $1
-                else greatest($1, $3)
+                then $1::bigint
+                else greatest($1::bigint, $3::bigint)
             end as after
     ) m
     cross join lateral (
@@ -113,7 +113,7 @@ from (
         limit $6)
         union all
         (` + republishedSQL + `
-          and r.position > $3
+          and r.position > $3::bigint
         order by r.position
         limit $6)
     ) s
