@@ -118,6 +118,36 @@ func TestFollowEndsWithTheBroker(t *testing.T) {
 	require.False(t, l.text.Scan())
 }
 
+// What cannot go on after its beginning says so in its last line: no answer that broke
+// off looks like a complete one.
+func TestReplayBreaksOff(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.declare("q", "")
+	lines := s.follow("follow=true")
+	require.Equal(t, "channel.declared", lines.event().Kind)
+	tx, err := s.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for _, sql := range []string{`select leat.publish('q', '1')`, `alter table leat.events rename column actor to lost`} {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Contains(t, lines.next(), `{"error":{"type":"urn:leat:problem:internal"`)
+	require.False(t, lines.text.Scan())
+	require.NoError(t, lines.text.Err())
+}
+
+// A HEAD tells of the answer, without its lines.
+func TestHeadOfReplay(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.declare("q", "")
+	require.Empty(t, s.must(http.StatusOK, http.MethodHead, "/v1/events", "", header{"Accept": "application/x-ndjson"}).body)
+	s.must(http.StatusConflict, http.MethodHead, "/v1/events?from=99999999", "", header{"Accept": "application/x-ndjson"})
+}
+
 func TestEventsBackwards(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
