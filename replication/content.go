@@ -11,9 +11,10 @@ import (
 // Origins of copies are read as a range if of so many positions one is wanted.
 const denseFactor = 4
 
-// contentSQL finds the content of origins, each by the primary key, and lays the
-// headers of the copy over its own.
-const contentSQL = `-- replication.content
+// What contentSQL and denseSQL have in common: the origins e of copies u, whose headers
+// lie over those of the origin, as far as the bytes allow.
+const (
+	contentHead = `
 select q.n,
        q.content_type,
        q.headers,
@@ -24,7 +25,15 @@ from (
            case when u.overlay is null then e.headers else coalesce(e.headers, '{}') || u.overlay::jsonb end as headers,
            e.payload,
            sum(octet_length(e.payload)) over (order by u.n rows between unbounded preceding and 1 preceding) as before
-    from unnest($1::bigint[], $2::text[]) with ordinality u (origin, overlay, n)
+    from unnest($1::bigint[], $2::text[]) with ordinality u (origin, overlay, n)`
+	contentTail = `
+) q
+where coalesce(q.before, 0) < $3
+order by q.n`
+)
+
+// contentSQL finds the content of origins, each by the primary key.
+const contentSQL = `-- replication.content` + contentHead + `
     cross join lateral (
         select e.content_type,
                e.headers,
@@ -32,10 +41,7 @@ from (
         from leat.events e
         where e.position = u.origin
         limit 1
-    ) e
-) q
-where coalesce(q.before, 0) < $3
-order by q.n`
+    ) e` + contentTail
 
 // denseSQL is contentSQL for origins that lie close together, as those of one publish
 // do: it reads them as a range.
@@ -51,24 +57,10 @@ order by q.n`
 // It is planned each time: the numbers rule the other partitions out. The headers are
 // cast one by one: a cast of the array is done by the planner, which took it a second
 // for 10,000.
-const denseSQL = `-- replication.dense
-select q.n,
-       q.content_type,
-       q.headers,
-       q.payload
-from (
-    select u.n,
-           e.content_type,
-           case when u.overlay is null then e.headers else coalesce(e.headers, '{}') || u.overlay::jsonb end as headers,
-           e.payload,
-           sum(octet_length(e.payload)) over (order by u.n rows between unbounded preceding and 1 preceding) as before
-    from unnest($1::bigint[], $2::text[]) with ordinality u (origin, overlay, n)
+const denseSQL = `-- replication.dense` + contentHead + `
     join leat.events e on e.position = u.origin
     where e.position >= $4
-      and e.position <= $5
-) q
-where coalesce(q.before, 0) < $3
-order by q.n`
+      and e.position <= $5` + contentTail
 
 // fetchContent completes the copies of a page, or as many as the bytes allow; the
 // page ends before the first one that it does not.
