@@ -137,10 +137,12 @@
 //
 // Members live in unlogged tables. A broker renews its own every 3 s; after 10 s
 // without, others take their partitions (TestGroupOfDeadBroker); its members hand out
-// nothing when they are silent for 6 s (TestG7GroupSilence). A broker that slept,
-// or a server that crashed, finds its members forgotten and enters them again under
-// their names; they read on where they were unless somebody else has committed
-// meanwhile (TestF28MembersCome…). A reset gives the point another generation, which
+// nothing when they are silent for 6 s, or when a look fails, until the database knows
+// them again (TestG7GroupSilence). So a crash of the server, which forgets who holds
+// what, leaves a partition with two members for a second at most, until the next look.
+// A broker that slept, or whose server crashed, finds its members forgotten and enters
+// them again under their names; they read on where they were unless somebody else has
+// committed meanwhile (TestF28MembersCome…). A reset gives the point another generation, which
 // fences commits from before; who read with it ends with point_moved and comes again.
 //
 // # When things fail

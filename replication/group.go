@@ -206,6 +206,9 @@ func (p *Points) watch(ctx context.Context) error {
 	found, err := queryStructs[seen](ctx, p.pool, watchMembersSQL, rows.channels, rows.points, rows.members,
 		rows.joins, rows.generations, rows.counts, rows.latest)
 	if err != nil {
+		for _, m := range members {
+			m.doubt()
+		}
 		return err
 	}
 	var lost []*membership

@@ -251,6 +251,19 @@ func TestG7GroupSilence(t *testing.T) {
 	require.Positive(t, left, "it noticed before others may have")
 	run(t, l.Run)
 	require.Eventually(t, m.IsAlive, patience, 10*time.Millisecond)
+
+	exec := func(sql string) {
+		_, err := l.pool.Exec(ctx, sql)
+		require.NoError(t, err)
+	}
+	// A look that fails, and a database that knows no members any more, as after a crash.
+	exec(`alter function leat.watch_members rename to hidden`)
+	require.Eventually(t, func() bool { return !m.IsAlive() }, 5*time.Second, time.Millisecond)
+	exec(`delete from leat.point_members`)
+	exec(`delete from leat.point_holders`)
+	exec(`alter function leat.hidden rename to watch_members`)
+	require.Eventually(t, m.IsAlive, patience, 10*time.Millisecond)
+	require.Len(t, l.shares(), 2)
 }
 
 // A broker that is killed renews its members no more: others get their partitions

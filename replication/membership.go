@@ -171,6 +171,15 @@ func (m *membership) live(at time.Time) {
 	m.alive = at.Add(aliveFor)
 }
 
+// doubt notes that the database did not answer: it may have crashed, which empties the
+// tables of members, and others may have come first since. So the member counts as
+// silent until the next sign of life.
+func (m *membership) doubt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alive = time.Time{}
+}
+
 // processed is the last offset of a partition that was processed, and the grant by
 // which it was read.
 type processed struct {
