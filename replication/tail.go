@@ -181,6 +181,7 @@ func (t *Tail) session(ctx context.Context, config *pgconn.Config) (lasting bool
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, errUnwanted):
+		s.close() // first: who is told that it rests finds no slot
 		t.rest()
 	default:
 		t.cfg.Logger.Warn("tail of the write-ahead log interrupted, connecting again", "error", err)
