@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"leat/cmd/leat/internal/bench"
+	"leat/eventstore"
 	"leat/migrations/pgserver"
 )
 
@@ -56,7 +58,13 @@ Cases, named producers or consumers x batch:
             against a bare pgoutput tail: at 20,000 messages/s; as fast as one
             publisher can, to 10 subscribers; the latency over the commit, at 200
             messages/s; reading 200,000 messages from the table; the memory of
-            2,000 subscribers that get nothing`,
+            2,000 subscribers that get nothing
+  audit     a log of --events events: what it takes to rebuild the queue views from
+            it; to look at a queue as of its middle; to replay it to a pipe, against
+            COPY; to ask where a message is, and what happened to it and its family;
+            to seal a part of it and to verify that, against a digest of its COPY.
+            Asynchronous projections, and seals, at 10,000 messages/s, against the
+            same without. Publishing the past again, against the first time`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&config.database, "database-url", "", "a server where scratch databases may be made, instead of a private one")
@@ -67,6 +75,7 @@ Cases, named producers or consumers x batch:
 	flags.IntVar(&config.Keys, "keys", 0, "routing keys to use in turn (default 1, fifo 1000)")
 	flags.IntVar(&config.Payload, "payload", 256, "bytes of a payload")
 	flags.IntVar(&config.Fill, "fill", 100, "batch in which the messages of a drain were published")
+	flags.IntVar(&config.Events, "events", 0, "events of the log that the audit cases read (default 1000000)")
 	flags.IntVar(&config.Messages, "messages", 0, "messages of each sample (default: as many as suit it)")
 	flags.DurationVar(&config.Duration, "duration", 0, "time of each sample that has no number of messages (default 700ms)")
 	flags.IntVar(&config.Rounds, "rounds", 0, "samples of each side (default 3)")
@@ -91,12 +100,19 @@ Cases, named producers or consumers x batch:
 func runBench(ctx context.Context, config benchConfig) (report *bench.Report, err error) {
 	// What a broker has to say while it is measured would spoil the table.
 	logger := slog.New(slog.DiscardHandler)
-	config.Start = func(ctx context.Context, url string) (*bench.Node, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	config.Replay = func(ctx context.Context, url string, to eventstore.Position) *exec.Cmd {
+		return exec.CommandContext(ctx, self, "replay", "--url", url, "--to", to.String())
+	}
+	config.Start = func(ctx context.Context, url string, with bench.Parts) (*bench.Node, error) {
 		pool, err := open(ctx, url, logger)
 		if err != nil {
 			return nil, err
 		}
-		b := newBroker(pool, url, serveConfig{}, logger)
+		b := newBroker(pool, url, serveConfig{Projections: with.Projections, Seal: with.Seal}, logger)
 		return &bench.Node{Commands: b.commands, Pool: pool, Streams: streamsAPI{hub: b.hub}, Run: func(ctx context.Context, listener net.Listener) error {
 			return b.run(ctx, listener)
 		}}, nil
@@ -159,13 +175,14 @@ func benchTable(t *table, r *bench.Report) {
 	t.row(fmt.Sprintf("PostgreSQL %s, %s queues, %d routing keys, payloads of %d bytes, medians of %d rounds",
 		r.Server, r.Mode, r.Keys, r.Payload, r.Rounds))
 	t.row()
-	t.row("CASE", "SIDE", "MESSAGES/S", "SERVER US", "TAIL US", "CLIENT US", "WAL BYTES", "P50 MS", "P99 MS")
+	t.row("CASE", "SIDE", "MESSAGES/S", "SERVER US", "TAIL US", "CLIENT US", "CLI US", "WAL BYTES", "P50 MS", "P99 MS", "MB/S", "LAG MS")
 	for _, f := range r.Figures {
 		t.row(f.Case, f.Label, fmt.Sprintf("%.0f", f.PerSecond), figure(f.ServerCPU, 1), figure(f.TailCPU, 1), figure(f.ClientCPU, 1),
-			figure(&f.WAL, 0), figure(f.P50, 2), figure(f.P99, 2))
+			figure(f.CLICPU, 1), figure(&f.WAL, 0), figure(f.P50, 2), figure(f.P99, 2), figure(f.Megabytes, 0), figure(f.Lag, 0))
 	}
 	t.row()
 	t.row("CPU and WAL are per message, of the whole server; the tail's is part of it. The client's CPU is the broker's and the load's.")
+	t.row("Of the audit cases a message is an event of the log (rebuild, as-of, replay, chain) or a message that was asked about (message).")
 	if r.Shortened {
 		t.row("A quick run: these figures prove nothing.")
 	}

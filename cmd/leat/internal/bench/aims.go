@@ -21,6 +21,7 @@ type aim struct {
 	in     string // case
 	of     string // side; "": the broker, whichever the way to it
 	to     string // side of the floor; "": the figure itself
+	over   bool   // what it is more than the floor's, and not the ratio to it
 	figure func(sample) float64
 	want   float64
 	atMost bool
@@ -61,6 +62,7 @@ func aims() []aim {
 		aim{name: "p50 over the commit, to a bare tail's", in: "stream/latency", to: bare, figure: millisAt(50), want: 1.5, atMost: true},
 		aim{name: "messages/s", in: "stream/catchup", figure: rate, want: 100_000},
 		aim{name: "MiB", in: "stream/idle", figure: memoryMiB, want: 100, atMost: true})
+	aims = append(aims, auditAims()...)
 	return append(aims,
 		aim{name: "messages/s", in: "rebuild/half-settled", figure: rate, want: 150_000},
 		aim{name: "messages/s", in: "failure/open", figure: rate, want: failedMessages},
@@ -98,6 +100,9 @@ func (a aim) isOf(side string) bool {
 	return side == leat || strings.HasPrefix(side, leat+" ")
 }
 
+// minimal is a difference that is not there, and yet was measured.
+const minimal = 1e-9
+
 // value is the median over the rounds: of the figure, or of its ratio to the
 // floor's in the same round.
 func (a aim) value(ours, floors []sample) float64 {
@@ -108,10 +113,14 @@ func (a aim) value(ours, floors []sample) float64 {
 			continue
 		}
 		floor := a.figure(floors[i])
-		if floor == 0 {
+		switch {
+		case floor == 0:
 			return 0
+		case a.over:
+			values[i] = max(values[i]-floor, minimal) // noise may take it below
+		default:
+			values[i] /= floor
 		}
-		values[i] /= floor
 	}
 	return middle(values)
 }

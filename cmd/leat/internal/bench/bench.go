@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"leat/api"
 	"leat/commands"
+	"leat/eventstore"
 )
 
 // Ways to reach the broker.
@@ -28,7 +30,10 @@ type Config struct {
 	// the form postgres://.
 	URL string
 	// Start wires a broker on a migrated database.
-	Start func(ctx context.Context, url string) (*Node, error)
+	Start func(ctx context.Context, url string, with Parts) (*Node, error)
+	// Replay is the program that writes the log of the broker at a URL, up to a
+	// position, as NDJSON to its output. Required for audit/replay.
+	Replay func(ctx context.Context, url string, to eventstore.Position) *exec.Cmd
 	// Only names the cases to run: whole names, first parts of names, or
 	// patterns of path.Match. Default: all.
 	Only []string
@@ -52,6 +57,9 @@ type Config struct {
 	Duration time.Duration
 	// Rounds that each case is repeated. Default 3.
 	Rounds int
+	// Events of the log that the audit cases read, from MinEvents to MaxEvents.
+	// Default 1,000,000.
+	Events int
 	// Scale divides the sizes of large set-ups: a queue of 1,000,000 messages has
 	// 1,000,000/Scale. Default 1.
 	Scale int
@@ -65,6 +73,18 @@ const (
 	MinPayload = 24
 	MaxPayload = 16_000
 )
+
+// Bounds of Config.Events: what the sides of audit/message need, and what a disk has room for.
+const (
+	MinEvents = 10_000
+	MaxEvents = 1_000_000_000
+)
+
+// Parts are what a broker does beside serving its channels.
+type Parts struct {
+	Projections bool          // whether it keeps the asynchronous ones
+	Seal        time.Duration // how old an event may be without a seal; 0 makes none
+}
 
 // Node is one running broker.
 type Node struct {
@@ -99,6 +119,7 @@ func (c *Config) complete() error {
 	c.Fill = or(c.Fill, 100)
 	c.Duration = or(c.Duration, 700*time.Millisecond)
 	c.Rounds = or(c.Rounds, 3)
+	c.Events = or(c.Events, 1_000_000)
 	c.Scale = or(c.Scale, 1)
 	if len(c.Via) == 0 {
 		c.Via = []string{ViaCommands}
@@ -146,6 +167,8 @@ func (c *Config) check() error {
 		return errors.New("messages must be 0 or more")
 	case c.Duration < 0:
 		return errors.New("duration must be more than 0")
+	case c.Events < MinEvents || c.Events > MaxEvents:
+		return fmt.Errorf("events must be from %d to %d", MinEvents, MaxEvents)
 	case c.Rounds < 1 || c.Scale < 1:
 		return errors.New("rounds must be 1 or more")
 	case c.URL != "" && !isURL(c.URL):

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +17,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"leat/api"
+	"leat/api/client"
 	httpapi "leat/api/http"
 	"leat/cmd/leat/internal/bench"
 	"leat/commands"
@@ -24,12 +28,42 @@ import (
 	"leat/migrations"
 	"leat/migrations/dbtest"
 	"leat/projections"
+	"leat/projections/async"
 	"leat/queries"
 	"leat/replication"
 )
 
+// replayURL makes of the test's program one that replays the log of a broker.
+const replayURL = "LEAT_BENCH_TEST_REPLAY"
+
 func TestMain(m *testing.M) {
-	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL))
+	if url := os.Getenv(replayURL); url != "" {
+		if err := replay(url, os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(dbtest.Main(m, eventstore.SQL, projections.SQL, async.SQL, commands.SQL, replication.SQL))
+}
+
+func replay(url, to string) error {
+	broker, err := client.New(url, client.Options{})
+	if err != nil {
+		return err
+	}
+	last, err := eventstore.ParsePosition(to)
+	if err != nil {
+		return err
+	}
+	_, err = broker.CopyEvents(context.Background(), os.Stdout, client.EventsFilter{To: last}, client.ReplayConfig{})
+	return err
+}
+
+func replayCommand(ctx context.Context, url string, to eventstore.Position) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], to.String())
+	cmd.Env = append(os.Environ(), replayURL+"="+url)
+	return cmd
 }
 
 // scratch is a bench for tests, on a server where nothing is lost, and the
@@ -46,8 +80,9 @@ func quick(t *testing.T) *scratch {
 	t.Helper()
 	s := &scratch{}
 	s.pool, s.URL = dbtest.NewURL(t)
-	s.Start = func(ctx context.Context, url string) (*bench.Node, error) {
-		node, err := start(ctx, url)
+	s.Replay = replayCommand
+	s.Start = func(ctx context.Context, url string, with bench.Parts) (*bench.Node, error) {
+		node, err := start(ctx, url, with)
 		if err == nil {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -69,26 +104,30 @@ func (s *scratch) requireGone(t *testing.T, made int) {
 }
 
 // start wires what the bench needs of a broker.
-func start(ctx context.Context, url string) (*bench.Node, error) {
+func start(ctx context.Context, url string, with bench.Parts) (*bench.Node, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	return startOn(ctx, config)
+	return startOn(ctx, config, with)
 }
 
-func startOn(ctx context.Context, config *pgxpool.Config) (*bench.Node, error) {
+func startOn(ctx context.Context, config *pgxpool.Config, with bench.Parts) (*bench.Node, error) {
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := migrations.Run(ctx, pool, eventstore.SQL, projections.SQL, commands.SQL, replication.SQL); err != nil {
+	if _, err := migrations.Run(ctx, pool, eventstore.SQL, projections.SQL, async.SQL, commands.SQL, replication.SQL); err != nil {
 		pool.Close()
 		return nil, err
 	}
 	logger := slog.New(slog.DiscardHandler)
 	hub := replication.NewHub(replication.HubConfig{Pool: pool, Logger: logger})
-	broker := commands.New(commands.Config{Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) }})
+	follower := async.New(async.Config{Pool: pool, Logger: logger, Off: !with.Projections})
+	sealer := &eventstore.Sealer{Store: eventstore.New(pool), Interval: with.Seal}
+	broker := commands.New(commands.Config{
+		Pool: pool, Logger: logger, Announce: func(channels []eventstore.ChannelID, _ bool) { hub.Poke(channels...) }, Done: follower.Wake,
+	})
 	handler := httpapi.New(httpapi.Config{
 		Commands: broker, Queries: queries.New(pool), Projections: views{projections.New(pool, logger)},
 		Readiness: ready{}, Streams: streams{hub: hub}, Logger: logger,
@@ -97,10 +136,12 @@ func startOn(ctx context.Context, config *pgxpool.Config) (*bench.Node, error) {
 	return &bench.Node{Commands: broker, Pool: pool, Streams: streams{hub: hub}, Run: func(ctx context.Context, listener net.Listener) error {
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(listener) }()
-		followed := make(chan error, 1)
-		go func() { followed <- hub.Run(ctx) }()
+		var beside errgroup.Group
+		beside.Go(func() error { return hub.Run(ctx) })
+		beside.Go(func() error { return follower.Run(ctx) })
+		beside.Go(func() error { return sealer.Run(ctx) })
 		err := broker.Run(ctx)
-		err = errors.Join(err, <-followed, handler.Shutdown(context.WithoutCancel(ctx)))
+		err = errors.Join(err, beside.Wait(), handler.Shutdown(context.WithoutCancel(ctx)))
 		if closeErr := errors.Join(server.Close(), <-served); !errors.Is(closeErr, http.ErrServerClosed) {
 			err = errors.Join(err, closeErr)
 		}
@@ -191,6 +232,51 @@ func checkShape(t *testing.T, report *bench.Report) {
 	}
 }
 
+// As in TestEverything, every case checks what it did; here also what it read.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	cfg := quick(t)
+	cfg.Only = []string{"audit"}
+	report, err := bench.Run(t.Context(), cfg.Config)
+	require.NoError(t, err)
+	figures := map[string]bench.Figure{}
+	for _, f := range report.Figures {
+		require.Positive(t, f.PerSecond, "%s %s", f.Case, f.Side)
+		figures[f.Case+" "+f.Side] = f
+	}
+	whole := figures["audit/rebuild leat"].Messages
+	require.GreaterOrEqual(t, whole, 900)
+	require.Less(t, figures["audit/as-of leat"].Messages, whole)
+	for _, side := range []string{"copy", "leat"} {
+		require.Equal(t, whole, figures["audit/replay "+side].Messages)
+		require.NotNil(t, figures["audit/replay "+side].Megabytes)
+	}
+	for _, side := range []string{"old", "new", "dead", "unsettled", "copy"} {
+		require.NotNil(t, figures["audit/message "+side].P99)
+	}
+	require.Equal(t, figures["audit/chain leat seal"].Messages, figures["audit/chain leat verify"].Messages)
+	require.NotNil(t, figures["audit/chain leat verify"].Megabytes)
+	for _, side := range []string{"without", "leat"} {
+		require.Equal(t, cfg.Messages, figures["audit/projections "+side].Messages)
+		require.Equal(t, cfg.Messages, figures["audit/sealing "+side].Messages)
+	}
+	require.NotNil(t, figures["audit/projections leat"].Lag)
+	require.Nil(t, figures["audit/projections without"].Lag)
+	require.Equal(t, 100, figures["audit/republish leat stream"].Messages)
+
+	names := map[string]bool{}
+	for _, a := range report.Aims {
+		names[a.Case+": "+a.Name] = true
+	}
+	for _, name := range []string{
+		"audit/replay: events/s, to a pipe", "audit/message: p99, ms", "audit/chain: MB/s", "audit/projections: messages/s",
+		"audit/projections: lag at the end, ms", "audit/sealing: p50 of a publish, to that without",
+	} {
+		require.True(t, names[name], "%s is judged", name)
+	}
+	cfg.requireGone(t, 5)
+}
+
 func TestFIFOAndHTTP(t *testing.T) {
 	t.Parallel()
 	cfg := quick(t)
@@ -235,14 +321,14 @@ func TestEveryConnectionIsWarm(t *testing.T) {
 	cfg.Only = []string{"latency"}
 	const conns = 7
 	seen := &rehearsals{calls: map[uint32]map[string]int{}}
-	cfg.Start = func(ctx context.Context, url string) (*bench.Node, error) {
+	cfg.Start = func(ctx context.Context, url string, with bench.Parts) (*bench.Node, error) {
 		config, err := pgxpool.ParseConfig(url)
 		if err != nil {
 			return nil, err
 		}
 		config.MaxConns = conns
 		config.ConnConfig.Tracer = seen
-		return startOn(ctx, config)
+		return startOn(ctx, config, with)
 	}
 	_, err := bench.Run(t.Context(), cfg.Config)
 	require.NoError(t, err)
@@ -288,6 +374,7 @@ func TestRefused(t *testing.T) {
 		"rounds":             func(c *bench.Config) { c.Rounds = -1 },
 		"form postgres://":   func(c *bench.Config) { c.URL = "host=/run" },
 		"nothing to measure": func(c *bench.Config) { c.Only = []string{"nothing"} },
+		"events must be":     func(c *bench.Config) { c.Events = bench.MinEvents - 1 },
 		"messages must be":   func(c *bench.Config) { c.Messages = -1 },
 		"duration must be":   func(c *bench.Config) { c.Duration = -1 },
 	} {

@@ -107,7 +107,7 @@ func (l *lab) fillDepth(ctx context.Context, d *depth) error {
 		return nil
 	}
 	if d.in.bed == nil {
-		b, err := l.newDatabase(ctx)
+		b, err := l.newDatabase(ctx, Parts{})
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,10 @@
 // this machine), CPU time of this process, which holds both the broker and its
 // load, and bytes of WAL, of the whole server.
 //
+// The cases of the audit read one log, whose first messages were published by commands.
+// The rest is what batches of 100 leave in it that were published, delivered and acked,
+// written into it directly: no view knows more of those than that they have gone.
+//
 // # Floors
 //
 //   - copy: binary COPY of the same payloads into a table with the columns,
@@ -27,6 +31,9 @@
 //     table with a primary key and a payload.
 //   - lease+delete: UPDATE of a visibility time, then DELETE by id. It is what pgmq
 //     does at read and delete, and stands in for it: no extension is installed.
+//   - copy, of the audit cases: COPY of the same events of the log, as text against a
+//     replay, and binary, with a SHA-256 of all of it, against the chain of seals.
+//   - without: the same messages at the same rate, without projections or seals.
 //   - pgoutput: one tail of the write-ahead log that only decodes what is copied
 //     into a table like the log, and hands it to as many readers.
 //   - pair: insert and delete at once, by as many connections as the broker has
@@ -40,5 +47,5 @@
 // # Reading order
 //
 // bench.go, lab.go, work.go, publish.go, drain.go, endtoend.go, depth.go,
-// rebuild.go, streams.go, then floor.go, streams_floor.go, meter.go, aims.go.
+// rebuild.go, streams.go, audit.go, then floor.go, streams_floor.go, meter.go, aims.go.
 package bench

@@ -107,18 +107,26 @@ func (l *lab) pairFloor(ctx context.Context, c *clock, limit int, open bool) (do
 // stream sends and receives at once, and takes the time from before the sending
 // to the receiving.
 type stream struct {
-	lab  *lab
-	send func(ctx context.Context, worker int, payload []byte) error
-	from end
-	open bool    // keeps to a schedule
-	sent []int64 // by producer
+	lab   *lab
+	send  func(ctx context.Context, worker int, payload []byte) error
+	from  end
+	open  bool          // keeps to a schedule:
+	rate  int           // messages per second
+	batch int           // messages of each sending
+	lasts time.Duration // unless a number of messages is given
+	sent  []int64       // by producer
+	// follow, if not nil, is called when all was received, and belongs to the sample.
+	follow func(ctx context.Context) error
 	// flying holds a token for each message under way, if not open.
 	flying  chan struct{}
 	latency []*hdrhistogram.Histogram // by consumer
 }
 
 func (l *lab) newStream(from end, open bool) *stream {
-	s := &stream{lab: l, from: from, open: open, sent: make([]int64, pairs), flying: make(chan struct{}, window)}
+	s := &stream{
+		lab: l, from: from, open: open, rate: openRate, batch: 1, lasts: 3 * l.cfg.Duration,
+		sent: make([]int64, pairs), flying: make(chan struct{}, window),
+	}
 	for range pairs {
 		s.latency = append(s.latency, hdrhistogram.New(1, time.Minute.Microseconds(), 3))
 	}
@@ -143,14 +151,21 @@ func (s *stream) run(ctx context.Context, c *clock) (tally, error) {
 	if err := errors.Join(group.Wait(), ctx.Err()); err != nil {
 		return tally{}, err
 	}
+	done, began := tally{messages: int(aim.got.Load())}, time.Now()
+	if s.follow != nil {
+		if err := s.follow(ctx); err != nil {
+			return tally{}, err
+		}
+		done.lag = time.Since(began)
+	}
 	if err := errors.Join(c.stop(ctx), aim.check()); err != nil {
 		return tally{}, err
 	}
-	all := s.latency[0]
+	done.latency = s.latency[0]
 	for _, other := range s.latency[1:] {
-		all.Merge(other)
+		done.latency.Merge(other)
 	}
-	return tally{messages: int(aim.got.Load()), latency: all}, nil
+	return done, nil
 }
 
 func (s *stream) produce(ctx context.Context) (int, error) {
@@ -177,14 +192,14 @@ func (s *stream) produce(ctx context.Context) (int, error) {
 // keepSchedule sends at fixed times. A message counts from when it was due, so
 // that what waits behind a slow one is not left out.
 func (s *stream) keepSchedule(ctx context.Context) (int, error) {
-	const every = time.Second / openRate
-	messages := s.lab.cfg.Messages
-	if messages == 0 {
-		messages = int(3 * s.lab.cfg.Duration / every)
+	every := time.Second * time.Duration(s.batch) / time.Duration(s.rate)
+	sendings := (s.lab.cfg.Messages + s.batch - 1) / s.batch
+	if sendings == 0 {
+		sendings = int(s.lasts / every)
 	}
 	start := time.Now()
 	return each(ctx, pairs, func(ctx context.Context, worker int) (int, error) {
-		for i := worker; i < messages; i += pairs {
+		for i := worker; i < sendings; i += pairs {
 			due := start.Add(time.Duration(i) * every)
 			if err := waitUntil(ctx, due); err != nil {
 				return 0, err
@@ -192,7 +207,7 @@ func (s *stream) keepSchedule(ctx context.Context) (int, error) {
 			if err := s.send(ctx, worker, s.lab.payload(due.Sub(s.lab.epoch))); err != nil {
 				return 0, fmt.Errorf("send: %w", err)
 			}
-			s.sent[worker]++
+			s.sent[worker] += int64(s.batch)
 		}
 		return int(s.sent[worker]), nil
 	})

@@ -77,7 +77,7 @@ func openLab(ctx context.Context, cfg Config) (l *lab, err error) {
 	if l.meter, err = newMeter(ctx, l.admin); err != nil {
 		return l, fmt.Errorf("find the server's processes: %w", err)
 	}
-	if l.main, err = l.newBed(ctx); err != nil {
+	if l.main, err = l.newBed(ctx, Parts{}); err != nil {
 		return l, err
 	}
 	l.floors, err = newFloors(ctx, l.main)
@@ -107,8 +107,8 @@ func (l *lab) drop(ctx context.Context, b *bed) error {
 }
 
 // newBed makes a scratch database with a running broker.
-func (l *lab) newBed(ctx context.Context) (*bed, error) {
-	b, err := l.newDatabase(ctx)
+func (l *lab) newBed(ctx context.Context, with Parts) (*bed, error) {
+	b, err := l.newDatabase(ctx, with)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (l *lab) newBed(ctx context.Context) (*bed, error) {
 }
 
 // newDatabase makes a scratch database whose broker does nothing by itself.
-func (l *lab) newDatabase(ctx context.Context) (*bed, error) {
+func (l *lab) newDatabase(ctx context.Context, with Parts) (*bed, error) {
 	b := &bed{name: "leat_bench_" + strings.ToLower(rand.Text()[:12])}
 	var err error
 	if b.url, err = inDatabase(l.cfg.URL, b.name); err != nil {
@@ -129,7 +129,7 @@ func (l *lab) newDatabase(ctx context.Context) (*bed, error) {
 	if _, err := l.admin.Exec(ctx, "create database "+b.name+" template template0"); err != nil {
 		return nil, fmt.Errorf("create scratch database: %w", err)
 	}
-	b.node, err = l.cfg.Start(ctx, b.url)
+	b.node, err = l.cfg.Start(ctx, b.url, with)
 	return b, err
 }
 

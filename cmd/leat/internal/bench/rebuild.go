@@ -52,7 +52,7 @@ func (l *lab) rebuild(ctx context.Context, c *clock, b *bed, messages int) (tall
 
 // fillLog makes a database without a broker at work, which would checkpoint.
 func (l *lab) fillLog(ctx context.Context, messages int) (*bed, error) {
-	b, err := l.newDatabase(ctx)
+	b, err := l.newDatabase(ctx, Parts{})
 	if err != nil {
 		return nil, err
 	}

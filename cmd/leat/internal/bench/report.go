@@ -29,10 +29,13 @@ type Figure struct {
 	ServerCPU *float64 `json:"serverCpuMicros"` // per message; null: cannot be seen
 	TailCPU   *float64 `json:"tailCpuMicros"`   // the part of it that reads the log for tails; null: none does, or it cannot be seen
 	ClientCPU *float64 `json:"clientCpuMicros"` // per message, broker and load; null: cannot be seen
+	CLICPU    *float64 `json:"cliCpuMicros"`    // per message, of a command line beside them; null: none
 	WAL       float64  `json:"walBytes"`        // per message, of the whole server
 	P50       *float64 `json:"p50Millis"`       // latency; null: not measured
 	P99       *float64 `json:"p99Millis"`
-	Memory    *float64 `json:"memoryMiB"` // of the broker, more than before; null: not measured
+	Memory    *float64 `json:"memoryMiB"`   // of the broker, more than before; null: not measured
+	Megabytes *float64 `json:"mbPerSecond"` // that were read, in millions of bytes; null: not measured
+	Lag       *float64 `json:"lagMillis"`   // of projections, behind the last message; null: not measured
 }
 
 func (l *lab) newReport() *Report {
@@ -57,7 +60,10 @@ func figure(name string, s side, samples []sample) Figure {
 	}
 	f.ServerCPU = known(median(samples, serverMicros))
 	f.TailCPU = known(median(samples, tailMicros))
+	f.CLICPU = known(median(samples, cliMicros))
 	f.Memory = known(median(samples, memoryMiB))
+	f.Megabytes = known(median(samples, megabytes))
+	f.Lag = known(median(samples, lagMillis))
 	f.ClientCPU = known(median(samples, clientMicros))
 	if samples[0].latency != nil {
 		f.P50, f.P99 = known(median(samples, millisAt(50))), known(median(samples, millisAt(99)))
@@ -73,7 +79,8 @@ func known(value float64) *float64 {
 	return &value
 }
 
-func rate(s sample) float64 { return float64(s.messages) / s.took.Seconds() }
+// rate is up to the last message.
+func rate(s sample) float64 { return float64(s.messages) / (s.took - s.lag).Seconds() }
 
 func took(s sample) float64 { return micros(s.took) / float64(s.messages) }
 
@@ -86,6 +93,16 @@ func tailMicros(s sample) float64 { return micros(s.tail) / float64(s.messages) 
 func memoryMiB(s sample) float64 { return float64(s.memory) / (1 << 20) }
 
 func clientMicros(s sample) float64 { return micros(s.client) / float64(s.messages) }
+
+func cliMicros(s sample) float64 { return micros(s.program) / float64(s.messages) }
+
+func megabytes(s sample) float64 { return float64(s.bytes) / 1e6 / s.took.Seconds() }
+
+func lagMillis(s sample) float64 { return micros(s.lag) / 1000 }
+
+// processor is how much of one the broker, its load and PostgreSQL take at
+// steadyRate, in percent.
+func processor(s sample) float64 { return (serverMicros(s) + clientMicros(s)) * steadyRate / 1e4 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 

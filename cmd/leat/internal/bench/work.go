@@ -35,6 +35,9 @@ type tally struct {
 	messages int
 	latency  *hdrhistogram.Histogram // in microseconds; nil: not measured
 	memory   int64                   // bytes of this process more than before; 0: not measured
+	bytes    int64                   // that were read; 0: not measured
+	program  time.Duration           // CPU time of a program beside this process
+	lag      time.Duration           // between the last message and the end of the sample
 }
 
 // sample is a tally and its costs.
@@ -64,6 +67,7 @@ func (l *lab) works() []work {
 	all = append(all, l.fanoutWorks()...)
 	all = append(all, l.failureWorks()...)
 	all = append(all, l.streamWorks()...)
+	all = append(all, l.auditWorks()...)
 	return all
 }
 
