@@ -51,10 +51,12 @@
 // queue is (TestPlans). Later pages of a queue, a page of a FIFO queue without a
 // key, and counts look at the runs of the queue, never at its messages.
 //
-// The history of a message that is neither settled nor dead looks at each batch
-// event of its channel since the publish: one index entry and one list of ids.
-// Message does the same. Lineage stops after 100,000 of them in a generation, and
-// shows 100 events of a message.
+// The history of a message that is not settled looks at each batch event of its channel
+// in the 16,384 positions behind its id: one index entry and one list of ids. Beyond, it
+// looks up those that name the message (TestHistoryOfWhatIsLate), so what an audit costs
+// does not grow with the log, nor with how long the message waited. Message does the
+// same. Lineage walks along 100,000 of them in a generation, and shows 100 events of a
+// message.
 //
 // A copy is looked for in the 100,000 message.copied events, and 10,000,000
 // positions, behind its id: what an id costs that is nobody's.

@@ -99,7 +99,14 @@ from (
     from unnest($1::bigint[], $2::integer[], $3::boolean[], $4::bigint[]) with ordinality u (id, channel, unsettled, death, n)
 ) m
 cross join lateral (
-    (` + walkSQL + `
+    ` + walkSQL + `
+    (` + walkedSQL + `
+    limit $6)
+    union all
+    (select l.position, l.cut
+    from (` + lateSQL + `
+    ) l
+    order by l.position
     limit $6)
     union all
     (` + republishedSQL + `

@@ -16,11 +16,15 @@ type Event struct {
 	Channel string // "" when it concerns none
 }
 
+// A message's events are found in two ways: walkSQL goes through the batch events of
+// its channel that are near to its id, and lateSQL looks up those that are not.
+const near = "16384" // positions, as in the index events_late
+
 // walkSQL goes step by step, and no more of them than it is asked for, from
-// m.after on, which is a message's id or an event that names it, through the batch
-// events of its channel, on the index events_batches, and not past the event that
+// m.after on, which is a message's id or an event that names it, through the near
+// batch events of its channel, on the index events_batches, and not past the event that
 // ends the message. What a message that is still waiting costs is one index entry
-// and one list of ids for each batch event of its channel since it was published.
+// and one list of ids for each of them.
 // What no consumer settles (m.unsettled) is in no events beyond its transaction.
 // A step looks at m.most batch events at most, if that is not null, and is a cut
 // when they did not name the message.
@@ -49,9 +53,8 @@ const walkSQL = `
             from (
                 select b.position, b.kind, b.at, b.data,
                     row_number() over (order by b.channel_id, b.position) as n,
-                    leat.names(b.message_ids, b.message_ranges, m.id)
-                        and (b.kind <> 'message.routed' or b.data ->> 'cause' <> 'republish') as named,
-                    coalesce(b.at > s.at + interval '10 s' and (
+                    b.position - m.id <= ` + near + ` and ` + namesSQL + ` as named,
+                    b.position - m.id > ` + near + ` or coalesce(b.at > s.at + interval '10 s' and (
                         s.position >= m.death
                         or s.ended
                         or s.kind = 'message.expired'
@@ -74,10 +77,51 @@ const walkSQL = `
         where s.named
           and (s.ended is not true or (s.probe and s.kind not in ('circuit.closed', 'circuit.opened')))
     )
+`
+
+const walkedSQL = `
     select s.position, s.cut
     from steps s
     where (s.named or s.cut)
       and s.kind is not null`
+
+// namesSQL tells whether a batch event b belongs to the history of m.
+const namesSQL = `(leat.names(b.message_ids, b.message_ranges, m.id)
+                        and (b.kind <> 'message.routed' or b.data ->> 'cause' <> 'republish'))`
+
+// lateSQL finds the events that name m and are not near, unless a walk has met the end of
+// m before: by the index events_late, whose expressions it repeats. The difference of
+// positions tells it from the primary key, which tempts.
+const lateSQL = `
+    select b.position, false as cut
+    from leat.events b
+    where b.channel_id = m.channel` + spreadSQL + ` = 0
+      and b.message_ids[1] = m.id` + isLateSQL + `
+    union all
+    select b.position, false
+    from (values (4096), (1048576)) w (spread)
+    join leat.events b
+        on b.channel_id = m.channel` + spreadSQL + ` = w.spread
+        and b.message_ids[1] between m.id - w.spread and m.id + w.spread` + isLateSQL + `
+    union all
+    select b.position, false
+    from leat.events b
+    where b.channel_id = m.channel` + spreadSQL + ` = -1` + isLateSQL
+
+const spreadSQL = `
+      and case
+              when b.message_ranges is not null then -1
+              when b.message_ids[1] = all (b.message_ids) then 0
+              when b.message_ids[1] - 4096 <= all (b.message_ids) and b.message_ids[1] + 4096 >= all (b.message_ids) then 4096
+              when b.message_ids[1] - 1048576 <= all (b.message_ids) and b.message_ids[1] + 1048576 >= all (b.message_ids) then 1048576
+              else -1
+          end`
+
+const isLateSQL = `
+      and (b.position - ` + near + ` >= any (b.message_ids) or b.message_ranges is not null)
+      and b.position - m.id > ` + near + `
+      and ` + namesSQL + `
+      and coalesce((select bool_or(s.ended and not s.probe) from steps s where s.named), false) = false`
 
 // republishedSQL finds where m was published again, on the index events_republished.
 const republishedSQL = `
@@ -108,8 +152,16 @@ from (
             end as after
     ) m
     cross join lateral (
-        (` + walkSQL + `
+        ` + walkSQL + `
+        (` + walkedSQL + `
           and s.position > $3
+        limit $6)
+        union all
+        (select l.position, l.cut
+        from (` + lateSQL + `
+        ) l
+        where l.position > $3
+        order by l.position
         limit $6)
         union all
         (` + republishedSQL + `

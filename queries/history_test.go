@@ -1,6 +1,7 @@
 package queries_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -179,10 +180,85 @@ func TestHistoryStopsAtTheEnd(t *testing.T) {
 	}
 }
 
+// Whatever names a message is in its history, near to its beginning or millions of
+// positions later, in a batch of its own or among messages of any other age; and what
+// does not name it is not looked at, but for batches of messages of its time.
+func TestHistoryOfWhatIsLate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("q", commands.ChannelSpec{})
+	id := b.publish("q", numbered(1)...)[0]
+	var channel int
+	require.NoError(t, b.pool.QueryRow(t.Context(), `
+		with others as (
+			insert into leat.events (position, kind, channel_id, message_ids, message_ranges)
+			select o.position, 'message.extended', c.id, case when o.ranges is null then o.ids else '{}' end, o.ranges
+			from leat.channels c
+			cross join (
+				select $1::bigint + p.position as position,
+					(select array_agg(coalesce(i, $1) order by random()) from (
+						select $1 + case when n % 2 = 0 then 10 else 0 end + (random() * p.spread)::bigint as i
+						from generate_series(1, 1 + (random() * 9)::integer)
+						union all
+						select null where n % 3 = 0
+					) i) as ids,
+					case when n % 20 = 0 then int8multirange(int8range($1 - n, $1 + n % 3), int8range($1 + 100 + n, $1 + 200 + n)) end as ranges
+				from generate_series(1, 600) n
+				cross join lateral (
+					select n * (array[1, 1, 100, 300, 10000])[1 + n % 5] + n as position, (array[0, 100, 4096, 4097, 500000, 3000000])[1 + n % 6] as spread
+				) p
+			) o
+			on conflict do nothing
+			returning channel_id
+		)
+		select distinct channel_id from others`, id).Scan(&channel))
+	naive, err := b.pool.Query(t.Context(), `
+		select e.position
+		from leat.events e
+		where e.position > $1 and leat.names(e.message_ids, e.message_ranges, $1)
+		order by e.position`, id)
+	require.NoError(t, err)
+	want, err := pgx.CollectRows(naive, pgx.RowTo[eventstore.Position])
+	require.NoError(t, err)
+	require.Greater(t, len(want), 200)
+	require.Greater(t, want[len(want)-1], eventstore.Position(id)+5_000_000)
+
+	for _, limit := range []int{7, queries.MaxLimit} {
+		var got []eventstore.Position
+		for filter := (queries.HistoryFilter{Limit: limit}); ; {
+			page, next, err := b.History(t.Context(), id, filter)
+			require.NoError(t, err)
+			for _, e := range page.Events {
+				got = append(got, e.Position)
+			}
+			if filter.Cursor = next; next == "" {
+				break
+			}
+		}
+		require.Equal(t, append([]eventstore.Position{eventstore.Position(id)}, want...), got)
+	}
+	lineage, err := b.Lineage(t.Context(), id, queries.LineageFilter{})
+	require.NoError(t, err)
+	require.Len(t, lineage.Members[0].Events, 100)
+
+	// A long queue, whose messages wait and are settled one by one.
+	_, err = b.pool.Exec(t.Context(), `
+		insert into leat.events (position, kind, channel_id, message_ids)
+		select 20000000 + 2 * n + k, (array['message.delivered', 'message.acked'])[1 + k]::leat.event_kind, $1, array[10000000 + n]
+		from generate_series(1, 20000) n, generate_series(0, 1) k`, channel)
+	require.NoError(t, err)
+	_, err = b.pool.Exec(t.Context(), `vacuum analyze leat.events`)
+	require.NoError(t, err)
+	plan := b.analyze(queries.HistorySQL, 10_010_000, math.MaxInt64, 0, channel, false, 100)
+	require.Contains(t, plan, "(actual rows=2 ")
+	require.NotRegexp(t, `Rows Removed by Filter: \d{3}`, plan)
+	require.NotRegexp(t, `actual rows=\d{3}`, plan)
+}
+
 // analyze runs a statement and tells what it did.
 func (b bench) analyze(sql string, args ...any) string {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), "explain (analyze, timing off, summary off) "+sql, args...)
+	rows, err := b.pool.Query(b.t.Context(), "explain (analyze, timing off, summary off, buffers) "+sql, args...)
 	require.NoError(b.t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
