@@ -54,7 +54,7 @@ var closeMeanings = []CloseMeaning{
 	{CloseBadRequest, "a frame or a parameter is wrong"},
 	{ClosePointTaken, "another consumer reads with the replication point now"},
 	{CloseNotFound, "there is no such stream or queue, or no longer"},
-	{CloseEpochChanged, "the stream was deleted and declared again"},
+	{CloseEpochChanged, "the stream was deleted and declared again, or the database was restored"},
 	{CloseOffsetGone, "retention has trimmed what would come next"},
 	{CloseOffsetAhead, "the offset is beyond the end of the stream, or the database has lost messages that were delivered"},
 	{ClosePointDeleted, "the replication point was deleted"},

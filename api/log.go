@@ -96,7 +96,7 @@ type LogPartition struct {
 
 // LogPin is what needs the log, from a position on.
 type LogPin struct {
-	What     string              `json:"what" doc:"messages (of a queue, dead ones too), unplaced, stream (what it keeps), circuit, dedup, checkpoint, projection (the name is in channel); of the partition itself: open, young, unsealed, unarchived"`
+	What     string              `json:"what" doc:"messages (of a queue, dead ones too), unplaced, stream (what it keeps), circuit, dedup, replay (of the channel that is published again), checkpoint, projection (the name is in channel); of the partition itself: open, young, unsealed, unarchived"`
 	Channel  string              `json:"channel,omitempty"`
 	Position eventstore.Position `json:"position" doc:"the first that it needs"`
 }

@@ -23,11 +23,18 @@ type Status struct {
 	CheckpointAt    *time.Time          `json:"checkpointAt,omitempty" doc:"when it was written"`
 	ViewsAlive      bool                `json:"viewsAlive" doc:"false while the queue views are being rebuilt"`
 	Rebuild         *Progress           `json:"rebuild,omitempty" doc:"how far the rebuild is, while the views are not alive"`
+	Restored        *Restored           `json:"restored,omitempty" doc:"when the database was last found to be another one than before: a dump that was restored, a copy, or an earlier state"`
 	OpenCircuits    int64               `json:"openCircuits" doc:"routing keys of FIFO queues whose circuit is not closed"`
 	Unplaced        int64               `json:"unplaced" doc:"messages that were published while the views were lost, and are not in their queues yet"`
 	Horizon         *Holder             `json:"horizon,omitempty" doc:"who holds back vacuum the longest: while it lasts, no row that was deleted since can be reclaimed"`
 	Projections     []Projection        `json:"projections" nullable:"false" doc:"views that follow the log behind its commits, with their lag"`
 	Sessions        []Sessions          `json:"sessions" nullable:"false" doc:"of the database, by application name"`
+}
+
+// Restored is when the database was found to be another one than before.
+type Restored struct {
+	Position eventstore.Position `json:"position" doc:"of the log.restored event; streams have another epoch since"`
+	At       time.Time           `json:"at"`
 }
 
 // Tail is how a broker hears of commits.

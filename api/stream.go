@@ -50,7 +50,7 @@ type Subscription interface {
 
 // StreamPosition is a place in a stream.
 type StreamPosition struct {
-	Epoch  eventstore.Position `json:"epoch" doc:"of the stream: one that was deleted and declared again has another"`
+	Epoch  eventstore.Position `json:"epoch" doc:"of the stream: one that was deleted and declared again, or restored with its database, has another"`
 	Offset eventstore.Offset   `json:"offset"`
 }
 

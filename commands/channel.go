@@ -61,7 +61,7 @@ const channelColumns = `c.id, c.name, c.kind,
     c.dead_letter_retention, c.mode = 'fifo' and c.circuit,
     case when c.mode = 'fifo' then c.circuit_cool_down else '0' end, case when c.mode = 'fifo' then c.circuit_threshold else 0 end,
     c.retention_age, c.retention_bytes, c.retention_messages,
-    c.declared_at, c.epoch`
+    c.declared_at, leat.epoch_of(c.id, c.epoch)`
 
 func channelFields(c *Channel) []any {
 	p := &c.Policy

@@ -31,40 +31,41 @@ const (
 const declareRelaySQL = `-- commands.declareRelay
 select leat.declare_relay($1, coalesce(nullif($2, ''), (
     select n.nspname from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass(quote_ident($3))
-), 'public'), $3, $4, $5, $6, $7, $8)`
+), 'public'), $3, $4, $5, $6, $7, $8, nullif($9, ''))`
 
 // DeclareRelay makes a relay, or finds that it exists with the same settings;
 // other ones are relay_conflict. It waits for those who write to the table, and
 // answers busy when that takes long.
-func (b *Broker) DeclareRelay(ctx context.Context, spec RelaySpec) (created bool, err error) {
+func (b *Broker) DeclareRelay(ctx context.Context, actor string, spec RelaySpec) (created bool, err error) {
 	leave, err := b.enter()
 	if err != nil {
 		return false, err
 	}
 	defer leave()
-	return b.declareRelay(ctx, b.cfg.Pool, spec)
+	return b.declareRelay(ctx, b.cfg.Pool, actor, spec)
 }
 
 // DeclareRelayTx is DeclareRelay in a transaction. Until it ends nobody writes to
 // the table.
-func (b *Broker) DeclareRelayTx(ctx context.Context, tx pgx.Tx, spec RelaySpec) (created bool, err error) {
-	return b.declareRelay(ctx, tx, spec)
+func (b *Broker) DeclareRelayTx(ctx context.Context, tx pgx.Tx, actor string, spec RelaySpec) (created bool, err error) {
+	return b.declareRelay(ctx, tx, actor, spec)
 }
 
-func (b *Broker) declareRelay(ctx context.Context, db querier, spec RelaySpec) (created bool, err error) {
+func (b *Broker) declareRelay(ctx context.Context, db querier, actor string, spec RelaySpec) (created bool, err error) {
 	if spec.Every == 0 {
 		spec.Every = relayEvery
 	}
-	if err := checkRelay(spec); err != nil {
+	if err := checkRelay(actor, spec); err != nil {
 		return false, err
 	}
 	err = queryRow(ctx, db, declareRelaySQL,
-		[]any{spec.Name, spec.Schema, spec.Table, spec.Channel, spec.Key, spec.Remove, span(spec.Every), spec.Latest}, &created)
+		[]any{spec.Name, spec.Schema, spec.Table, spec.Channel, spec.Key, spec.Remove, span(spec.Every), spec.Latest, actor}, &created)
 	return created, err
 }
 
-func checkRelay(spec RelaySpec) error {
+func checkRelay(actor string, spec RelaySpec) error {
 	var f faults
+	f.label("actor", actor)
 	f.name("name", spec.Name)
 	f.text(-1, "name", spec.Name, maxRelayName)
 	f.text(-1, "schema", spec.Schema, maxLabel)
@@ -80,49 +81,63 @@ func checkRelay(spec RelaySpec) error {
 	return f.err()
 }
 
+// checkRelayName checks what the database could not even take.
+func checkRelayName(actor, name string) error {
+	var f faults
+	f.label("actor", actor)
+	f.text(-1, "name", name, maxRelayName)
+	return f.err()
+}
+
 const deleteRelaySQL = `-- commands.deleteRelay
-select leat.delete_relay($1)`
+select leat.delete_relay($1, nullif($2, ''))`
 
 // DeleteRelay deletes a relay, and with it how far it was; the table and the
 // channel stay as they are.
-func (b *Broker) DeleteRelay(ctx context.Context, name string) error {
+func (b *Broker) DeleteRelay(ctx context.Context, actor, name string) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return b.deleteRelay(ctx, b.cfg.Pool, name)
+	return b.deleteRelay(ctx, b.cfg.Pool, actor, name)
 }
 
 // DeleteRelayTx is DeleteRelay in a transaction.
-func (b *Broker) DeleteRelayTx(ctx context.Context, tx pgx.Tx, name string) error {
-	return b.deleteRelay(ctx, tx, name)
+func (b *Broker) DeleteRelayTx(ctx context.Context, tx pgx.Tx, actor, name string) error {
+	return b.deleteRelay(ctx, tx, actor, name)
 }
 
-func (*Broker) deleteRelay(ctx context.Context, db querier, name string) error {
-	return queryRow(ctx, db, deleteRelaySQL, []any{name})
+func (*Broker) deleteRelay(ctx context.Context, db querier, actor, name string) error {
+	if err := checkRelayName(actor, name); err != nil {
+		return err
+	}
+	return queryRow(ctx, db, deleteRelaySQL, []any{name, actor})
 }
 
 const skipRelaySQL = `-- commands.skipRelay
-select leat.skip_relay($1, $2)`
+select leat.skip_relay($1, $2, nullif($3, ''))`
 
 // SkipRelay leaves out the next row, which must have this offset; a relay that
 // deletes rows deletes it. It is for a row that no channel takes, which the relay
 // stops at.
-func (b *Broker) SkipRelay(ctx context.Context, name string, offset int64) error {
+func (b *Broker) SkipRelay(ctx context.Context, actor, name string, offset int64) error {
 	leave, err := b.enter()
 	if err != nil {
 		return err
 	}
 	defer leave()
-	return b.skipRelay(ctx, b.cfg.Pool, name, offset)
+	return b.skipRelay(ctx, b.cfg.Pool, actor, name, offset)
 }
 
 // SkipRelayTx is SkipRelay in a transaction.
-func (b *Broker) SkipRelayTx(ctx context.Context, tx pgx.Tx, name string, offset int64) error {
-	return b.skipRelay(ctx, tx, name, offset)
+func (b *Broker) SkipRelayTx(ctx context.Context, tx pgx.Tx, actor, name string, offset int64) error {
+	return b.skipRelay(ctx, tx, actor, name, offset)
 }
 
-func (*Broker) skipRelay(ctx context.Context, db querier, name string, offset int64) error {
-	return queryRow(ctx, db, skipRelaySQL, []any{name, offset})
+func (*Broker) skipRelay(ctx context.Context, db querier, actor, name string, offset int64) error {
+	if err := checkRelayName(actor, name); err != nil {
+		return err
+	}
+	return queryRow(ctx, db, skipRelaySQL, []any{name, offset, actor})
 }

@@ -87,6 +87,7 @@ create function leat.declare_relay(
     remove  boolean,
     every   interval,
     latest  boolean,
+    actor   text,
     out created boolean
 )
 language plpgsql set search_path = '' as $$
@@ -114,17 +115,32 @@ begin
         cluster, relation, node)
     values (name, place.source, channel, key, remove, every, case when latest then 0 else 1 end,
         case when latest then place.horizon else '0' end, place.base_offset, place.horizon, place.cluster, place.relation, place.node);
+    perform leat.append('relay.declared', leat.channel_id(channel), actor, null, jsonb_build_object('relay', name, 'table', place.source,
+        'key', key, 'delete', remove, 'everyMicros', (extract(epoch from every) * 1000000)::bigint, 'from', case when latest then 'latest' else 'earliest' end));
 end
 $$;
 
-create function leat.delete_relay(name text) returns void
+create function leat.delete_relay(name text, actor text) returns void
 language plpgsql set search_path = '' as $$
+declare
+    deleted leat.relays;
 begin
-    delete from leat.relays r where r.name = delete_relay.name;
+    delete from leat.relays r where r.name = delete_relay.name returning r.* into deleted;
     if not found then
         raise exception 'no relay %', quote_literal(name) using errcode = 'LE060';
     end if;
+    perform leat.append('relay.deleted', leat.relay_channel(deleted), actor, null, jsonb_build_object('relay', name, 'moved', deleted.moved));
 end
+$$;
+
+-- The channel that a relay moves rows to, which may have been deleted.
+create function leat.relay_channel(relay leat.relays) returns integer
+language sql stable set search_path = '' as $$
+    select c.id
+    from leat.channels c
+    where c.name = relay.channel
+    order by c.deleted_at desc nulls first, c.id desc
+    limit 1
 $$;
 
 -- Which rows r of the source come next, but for the fence.
@@ -375,13 +391,17 @@ language sql set search_path = '' as $$
     where r.name = relay.name
 $$;
 
-create function leat.skip_relay(name text, skip bigint) returns void
+create function leat.skip_relay(name text, skip bigint, actor text) returns void
 language plpgsql set search_path = '' as $$
+declare
+    relay leat.relays;
 begin
-    perform from leat.relays r where r.name = skip_relay.name for update;
+    select r.* into relay from leat.relays r where r.name = skip_relay.name for update;
     if not found then
         raise exception 'no relay %', quote_literal(name) using errcode = 'LE060';
     end if;
     perform leat.relay_step(name, 1, skip);
+    perform leat.append('relay.skipped', leat.relay_channel(relay), actor, null,
+        jsonb_strip_nulls(jsonb_build_object('relay', name, 'offset', skip, 'failure', relay.failure)));
 end
 $$;

@@ -43,7 +43,7 @@ func row(topic string, payload any) string {
 
 func (b broker) relay(spec commands.RelaySpec) {
 	b.t.Helper()
-	created, err := b.DeclareRelay(ctx, spec)
+	created, err := b.DeclareRelay(ctx, "test", spec)
 	require.NoError(b.t, err)
 	require.True(b.t, created)
 }
@@ -95,14 +95,14 @@ func TestRelay(t *testing.T) {
 	require.Empty(t, got[2].Payload)
 	require.Equal(t, []string{"relay:r"}, texts(t, b.pool, "select distinct actor from leat.events where kind = 'message.published'"))
 
-	created, err := b.DeclareRelay(ctx, commands.RelaySpec{Name: "r", Table: "watermill_or-ders", Channel: "q", Key: "key", Every: 10 * time.Millisecond})
+	created, err := b.DeclareRelay(ctx, "test", commands.RelaySpec{Name: "r", Table: "watermill_or-ders", Channel: "q", Key: "key", Every: 10 * time.Millisecond})
 	require.NoError(t, err)
 	require.False(t, created)
-	_, err = b.DeclareRelay(ctx, commands.RelaySpec{Name: "r", Table: "watermill_or-ders", Channel: "q"})
+	_, err = b.DeclareRelay(ctx, "test", commands.RelaySpec{Name: "r", Table: "watermill_or-ders", Channel: "q"})
 	require.Equal(t, eventstore.RelayConflict, refusal(t, err).Code)
-	require.NoError(t, b.DeleteRelay(ctx, "r"))
-	require.Equal(t, eventstore.RelayNotFound, refusal(t, b.DeleteRelay(ctx, "r")).Code)
-	require.Equal(t, eventstore.RelayNotFound, refusal(t, b.SkipRelay(ctx, "r", 1)).Code)
+	require.NoError(t, b.DeleteRelay(ctx, "test", "r"))
+	require.Equal(t, eventstore.RelayNotFound, refusal(t, b.DeleteRelay(ctx, "test", "r")).Code)
+	require.Equal(t, eventstore.RelayNotFound, refusal(t, b.SkipRelay(ctx, "test", "r", 1)).Code)
 }
 
 func TestRelayRefusals(t *testing.T) {
@@ -121,7 +121,7 @@ func TestRelayRefusals(t *testing.T) {
 		"earlie":  {Name: "r", Table: "watermill_t", Channel: "q", Latest: true, Remove: true},
 		"name":    {Name: strings.Repeat("r", 201), Table: "watermill_t", Channel: "q"},
 	} {
-		_, err := b.DeclareRelay(ctx, spec)
+		_, err := b.DeclareRelay(ctx, "test", spec)
 		require.ErrorContains(t, err, want)
 		require.NotEmpty(t, refusal(t, err).Code)
 	}
@@ -302,7 +302,7 @@ func TestRelayBeginnings(t *testing.T) {
 	require.Equal(t, []string{"5"}, b.published("new"))
 
 	open := begin(t, b.pool, row("t", 6))
-	_, err := b.DeclareRelay(ctx, commands.RelaySpec{Name: "busy", Table: "watermill_t", Channel: "q"})
+	_, err := b.DeclareRelay(ctx, "test", commands.RelaySpec{Name: "busy", Table: "watermill_t", Channel: "q"})
 	require.Equal(t, eventstore.Busy, refusal(t, err).Code)
 	require.NoError(t, open.Rollback(ctx))
 }
@@ -319,14 +319,18 @@ func TestRelayBadRow(t *testing.T) {
 	}
 	exec(t, b.pool, `insert into watermill_t (uuid, payload, metadata, transaction_id) values ('3', '3', '{"a": "\u0000"}', pg_current_xact_id())`)
 	exec(t, b.pool, row("t", 4))
-	b.relay(commands.RelaySpec{Name: "r", Table: "watermill_t", Channel: "q", Every: 10 * time.Millisecond})
+	b.relay(commands.RelaySpec{Name: "r", Table: "watermill_t", Channel: "q", Every: time.Hour})
 	require.Eventually(t, func() bool {
 		failures := texts(t, b.pool, "select failure from leat.relays where failure is not null")
 		return len(failures) == 1 && strings.Contains(failures[0], "the row with offset 3 of ")
 	}, patience, 10*time.Millisecond)
 	require.Equal(t, []string{"1", "2"}, b.published("q"))
-	require.ErrorContains(t, b.SkipRelay(ctx, "r", 4), "the next row has the offset 3, not 4")
-	require.NoError(t, b.SkipRelay(ctx, "r", 3))
+	require.ErrorContains(t, b.SkipRelay(ctx, "test", "r", 4), "the next row has the offset 3, not 4")
+	require.NoError(t, b.SkipRelay(ctx, "test", "r", 3)) // and it looks again, long before it would by itself
 	require.Eventually(t, func() bool { return len(b.published("q")) == 3 }, patience, 10*time.Millisecond)
 	require.Empty(t, texts(t, b.pool, "select failure from leat.relays where failure is not null"))
+	require.NoError(t, b.DeleteRelay(ctx, "test", "r"))
+	require.Equal(t, []string{"relay.declared test r", "relay.skipped test r 3", "relay.deleted test r"}, texts(t, b.pool,
+		`select concat_ws(' ', e.kind, e.actor, e.data ->> 'relay', e.data ->> 'offset') from leat.events e
+		 join leat.channels c on c.id = e.channel_id and c.name = 'q' where e.kind::text like 'relay.%' order by e.position`))
 }

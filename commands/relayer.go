@@ -32,7 +32,7 @@ type Relayer struct {
 }
 
 const relaysSQL = `-- commands.relays
-select r.name, r.every from leat.relays r`
+select r.name, r.every, r.failure is not null from leat.relays r`
 
 // task is a relay at work.
 type task struct {
@@ -40,14 +40,22 @@ type task struct {
 	every time.Duration
 }
 
+// worker is who moves the rows of a relay.
+type worker struct {
+	stop context.CancelFunc
+	// again tells that nothing is known any more of why the relay failed: somebody
+	// has skipped the row.
+	again chan struct{}
+}
+
 // Run works until the context ends, and outlives the database being away.
 func (r *Relayer) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	stops := map[task]context.CancelFunc{}
+	at := map[task]worker{}
 	defer func() {
-		for _, stop := range stops {
-			stop()
+		for _, w := range at {
+			w.stop()
 		}
 	}()
 	timer := time.NewTimer(0)
@@ -63,23 +71,31 @@ func (r *Relayer) Run(ctx context.Context) error {
 		if err != nil {
 			continue // the sweeper says that the database is away
 		}
-		for t, stop := range stops {
-			if !tasks[t] {
-				stop()
-				delete(stops, t)
+		for t, w := range at {
+			if _, there := tasks[t]; !there {
+				w.stop()
+				delete(at, t)
 			}
 		}
-		for t := range tasks {
-			if stops[t] != nil {
-				continue
+		for t, failing := range tasks {
+			w, there := at[t]
+			if !there {
+				working, stop := context.WithCancel(ctx)
+				w = worker{stop, make(chan struct{})}
+				at[t] = w
+				workers.Go(func() { r.work(working, t, w.again) })
 			}
-			working, stop := context.WithCancel(ctx)
-			stops[t] = stop
-			workers.Go(func() { r.work(working, t) })
+			if !failing {
+				select {
+				case w.again <- struct{}{}:
+				default:
+				}
+			}
 		}
 	}
 }
 
+// tasks are the relays, and whether each fails as far as others know.
 func (r *Relayer) tasks(ctx context.Context) (map[task]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
@@ -87,19 +103,21 @@ func (r *Relayer) tasks(ctx context.Context) (map[task]bool, error) {
 	if err != nil {
 		return nil, eventstore.FromPg(err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (t task, err error) {
-		return t, row.Scan(&t.name, &t.every)
-	})
 	tasks := map[task]bool{}
-	for _, t := range list {
-		tasks[t] = true
-	}
+	var (
+		t       task
+		failing bool
+	)
+	_, err = pgx.ForEachRow(rows, []any{&t.name, &t.every, &failing}, func() error {
+		tasks[t] = failing
+		return nil
+	})
 	return tasks, eventstore.FromPg(err)
 }
 
 // work moves the rows of one relay. A page that is refused is gone through row by
 // row, up to the one that is bad.
-func (r *Relayer) work(ctx context.Context, t task) {
+func (r *Relayer) work(ctx context.Context, t task, again <-chan struct{}) {
 	page, failing := relayPage, 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -108,6 +126,10 @@ func (r *Relayer) work(ctx context.Context, t task) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
+		case <-again:
+			if failing == 0 {
+				continue // it comes by itself
+			}
 		}
 		more, err := r.step(ctx, t, page)
 		switch {

@@ -50,7 +50,7 @@ begin
             limit 1), 0);
         if from_offset > ends then
             raise exception 'Stream % ends before offset %; % is ahead.', to_json(source), ends, from_offset
-                using errcode = 'LE032', column = 'fromOffset', detail = channel.epoch || ':' || ends;
+                using errcode = 'LE032', column = 'fromOffset', detail = leat.epoch_of(channel.id, channel.epoch) || ':' || ends;
         end if;
         plan.next := coalesce(from_offset, leat.first_offset(channel.id), 0);
         perform leat.check_replay_log(plan);

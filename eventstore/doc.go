@@ -66,12 +66,22 @@
 // older than an age, and they are settled, sealed if the log has seals, and archived
 // if that is asked for. What pins them is in leat.log_pins (projections): waiting,
 // leased and dead messages and the origins of copies, what streams keep, circuits that
-// are not closed, dedup entries, what asynchronous projections have not read, and the checkpoint of the queue views, which is
-// renewed. The log.dropped event has what the log said of streams and replication
+// are not closed, dedup entries, what asynchronous projections and replays that go on
+// have not read, and the checkpoint of the queue views, which is renewed. The log.dropped event has what the log said of streams and replication
 // points up to there, so that nothing else is needed of what is gone; leat.log_begin
 // leads to it. At the moment of that event nothing that lived pointed to what it
 // dropped; a state in the past, between the two, may have held messages whose
 // beginning is gone.
+//
+// # Restores
+//
+// leat.home has which database this is: the system identifier of the server, the oid
+// of the database, and the timeline of its write-ahead log. NoticeRestore compares.
+// Where another one is found, readers may have had what is not there: log.restored says
+// so, and begins an epoch of each stream (leat.epochs, a view) at the offset where it
+// ends. The time names it, as a position would come again when a dump is restored
+// twice. An offset of an older epoch holds up to where the next one began
+// (leat.same_below, TestNoticeRestore, TestRestoredFromDump).
 //
 // # Failure handling
 //
@@ -86,6 +96,7 @@
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
 // pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, head.go, partitions.go,
+// restore.go, restore.sql,
 // chain.go, canonical.go, seal.go, verify.go, seal.sql,
 // retention.go, retention.sql, archive.go, archive.sql.
 package eventstore

@@ -33,7 +33,7 @@ const (
 	MessageNotDead      Code = "message_not_dead"     // it is no dead letter, or no longer one
 	Unroutable          Code = "unroutable"           // no link leads the message anywhere
 	DedupConflict       Code = "dedup_conflict"       // the dedupId was used for other content
-	EpochChanged        Code = "epoch_changed"        // the stream was deleted and declared again: its offsets are others
+	EpochChanged        Code = "epoch_changed"        // the stream was deleted and declared again, or the database restored: its offsets are others
 	OffsetGone          Code = "offset_gone"          // trimmed by the stream's retention
 	OffsetAhead         Code = "offset_ahead"         // beyond the end of the stream
 	EventsGone          Code = "events_gone"          // the log begins later: its retention has dropped what was before

@@ -41,10 +41,15 @@ const (
 	LogSealed           Kind = "log.sealed"   // the digest of a range of the log, over the one before; see chain.go
 	LogArchived         Kind = "log.archived" // a range was written to an archive
 	LogDropped          Kind = "log.dropped"  // a range has left the log by its retention
+	LogRestored         Kind = "log.restored" // the database is another one than before: what came behind here once may be lost
 	ReplayStarted       Kind = "replay.started"
 	ReplayResumed       Kind = "replay.resumed"  // goes on in another run
 	ReplayAdvanced      Kind = "replay.advanced" // a page was published again, in the same transaction
 	ReplayFinished      Kind = "replay.finished" // so was the last one
+
+	RelayDeclared Kind = "relay.declared"
+	RelaySkipped  Kind = "relay.skipped" // the row with the offset in Data was left out
+	RelayDeleted  Kind = "relay.deleted"
 
 	// Of asynchronous projections.
 	ProjectionStopped        Kind = "projection.stopped"
@@ -65,8 +70,9 @@ var kinds = []Kind{
 	CircuitOpened, CircuitHalfOpened, CircuitClosed,
 	LinkDeclared, LinkAltered, LinkDeleted,
 	StreamTrimmed, PointCreated, PointCommitted, PointReset, PointDeleted,
-	LogSealed, LogArchived, LogDropped,
+	LogSealed, LogArchived, LogDropped, LogRestored,
 	ReplayStarted, ReplayResumed, ReplayAdvanced, ReplayFinished,
+	RelayDeclared, RelaySkipped, RelayDeleted,
 	ProjectionStopped, ProjectionStarted, ProjectionFailed, ProjectionRetried, ProjectionSkipped,
 	ProjectionRebuildStarted, ProjectionRebuilt,
 }

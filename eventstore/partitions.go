@@ -2,6 +2,7 @@ package eventstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -19,8 +20,8 @@ const (
 const makePartitionsSQL = `-- eventstore.makePartitions
 select leat.make_partitions()`
 
-// Run keeps partitions of the log ahead of need until the context ends, and
-// then returns nil. The first round decides: its error is returned, so that a
+// Run keeps partitions of the log ahead of need, and looks whether the database was
+// exchanged, until the context ends, and then returns nil. The first round decides: its error is returned, so that a
 // wrong database is noticed at the start. Later errors are logged and the round
 // is tried again; while it fails, the log grows in its default partition.
 func (s *Store) Run(ctx context.Context) error {
@@ -36,14 +37,14 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := s.MakePartitions(ctx)
+		err := errors.Join(s.MakePartitions(ctx), s.NoticeRestore(ctx, false))
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil && !failing:
-			s.logger().Warn("make partitions of the log: will be tried again", "error", err)
+			s.logger().Warn("look after the log: will be tried again", "error", err)
 		case err == nil && failing:
-			s.logger().Info("partitions of the log are made again")
+			s.logger().Info("the log is looked after again")
 		}
 		failing = err != nil
 	}

@@ -62,7 +62,7 @@ func (r *Retention) Run(ctx context.Context) error {
 
 // LogPin is what needs the log, from a position on.
 type LogPin struct {
-	What     string // messages, stream, circuit, dedup, checkpoint, projection, unplaced; of partitions also open, young, unsealed, unarchived
+	What     string // messages, stream, circuit, dedup, replay, checkpoint, projection, unplaced; of partitions also open, young, unsealed, unarchived
 	Channel  string // or the projection; "" when it concerns none
 	Position Position
 }

@@ -183,6 +183,55 @@ func TestRetentionKeepsOrigins(t *testing.T) {
 	c.whole()
 }
 
+// A replay keeps what it has yet to read, and the payloads of that, until it is done, or
+// has not gone on for a day.
+func TestRetentionKeepsReplays(t *testing.T) {
+	t.Parallel()
+	c := newSmallLog(t)
+	c.exec(`select leat.declare_channel('e', 'stream', 'stream', '{}', 'test'), leat.declare_channel('to', 'queue', 'standard', '{}', 'test')`)
+	start := func(source string) {
+		c.exec(`select leat.start_replay(leat.plan_replay($1, 'to', null, null, null, null, null, null, null, 0, 'test'))`, source)
+	}
+	over := []string{`update leat.replays set finished = true`, `update leat.replays set changed_at = changed_at - interval '25 hours'`}
+
+	for _, over := range over {
+		c.exec(`select leat.publish('q', 'x')`)
+		c.exec(`select leat.ack('q', array(select receipt from leat.poll('q')))`)
+		start("q")
+		c.fill()
+		require.Equal(t, []string{"replay"}, c.pins())
+		require.Zero(t, c.drop())
+		c.exec(over)
+		require.NotZero(t, c.drop())
+	}
+
+	// Of a stream that keeps only its last message, and of copies of what it had.
+	c.exec(`select leat.publish_batch('e', array['a', 'b']::bytea[])`)
+	c.exec(`select leat.declare_link('e', 'to', 'all', null, null, null, null, null, null)`)
+	c.exec(`select leat.publish('e', 'c')`)
+	c.exec(`select leat.ack('to', array(select receipt from leat.poll('to')))`)
+	start("e")
+	c.exec(`select leat.alter_channel('e', '{"retention_messages": 1}', 'test')`)
+	c.fill()
+	c.exec(`select leat.publish('e', 'd'), leat.trim_streams(10)`)
+	require.Equal(t, []string{"replay"}, c.pins())
+	c.exec(`update leat.replays set next = 3 where not finished`)
+	require.Empty(t, c.pins())
+	c.exec(`update leat.replays set finished = true`)
+
+	// Of a copy whose payload is older.
+	require.NotZero(t, c.drop())
+	c.exec(`select leat.publish('q', 'x')`)
+	c.exec(`select leat.nack('q', array(select receipt from leat.poll('q')), 'deadLetter')`)
+	c.fill()
+	c.exec(`select leat.redrive('q', 'to', array(select max(position) from leat.events where kind = 'message.published'))`)
+	c.exec(`select leat.ack('to', array(select receipt from leat.poll('to', 100)))`)
+	require.NotContains(t, c.pins(), "replay")
+	start("to")
+	c.exec(`update leat.replays set next = (select max(position) from leat.events where kind = 'message.copied') where not finished`)
+	require.Contains(t, c.pins(), "replay")
+}
+
 // The chain goes on behind what was dropped, and tells what somebody dropped by hand.
 // What is not sealed, or not archived where it has to be, stays.
 func TestRetentionAndChain(t *testing.T) {

@@ -27,7 +27,7 @@ func ParseOffset(s string) (Offset, error) {
 // StreamPosition is a place in a stream for good: offsets of another epoch are
 // those of another stream of the same name.
 type StreamPosition struct {
-	Epoch  Position // the position of the stream's channel.declared event
+	Epoch  Position // the position of the stream's channel.declared event, until the database is restored
 	Offset Offset
 }
 

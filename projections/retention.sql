@@ -54,6 +54,30 @@ begin
     from leat.projections p
     where p.state <> 'retired'
     union all
+    -- What a replay has yet to read, and the payloads of that; given up on when it has
+    -- not gone on for a day.
+    select 'replay', c.name, min(least(
+        case when not r.by_offset then r.next end,
+        (
+            select min(least(e.position, i.id, o.origin))
+            from leat.events e
+            cross join lateral (select min(i) from unnest(e.message_ids) i) i (id)
+            cross join lateral (select min(o) from unnest(e.origin_ids) o) o (origin)
+            where e.channel_id = r.source_id and e.stream_offset <= r.last
+              and e.stream_offset + coalesce(cardinality(e.message_ids), 1) > r.next and r.by_offset
+        ),
+        (
+            select min(o.origin)
+            from leat.events e
+            cross join lateral unnest(e.origin_ids) o (origin)
+            where e.channel_id = r.source_id and e.kind = 'message.copied' and e.message_ids is not null
+              and e.position between r.next and r.last and not r.by_offset
+        )))
+    from leat.replays r
+    join leat.channels c on c.id = r.source_id
+    where not r.finished and r.next <= r.last and r.changed_at > clock_timestamp() - interval '1 day'
+    group by c.id, c.name
+    union all
     -- A rebuild reads what comes after it.
     select 'checkpoint', null, max(k.position) + 1
     from leat.checkpoints k
@@ -61,12 +85,13 @@ begin
 end
 $$;
 
--- What the log up to a position says of streams and points, for a log that begins
--- behind it: the part of a log.dropped event that leat.fold_streams and
--- leat.fold_points go on from.
+-- What the log up to a position says of streams, their epochs and points, for a log that begins
+-- behind it: the part of a log.dropped event that leat.fold_streams,
+-- leat.fold_epochs and leat.fold_points go on from.
 create function leat.log_base(to_position bigint) returns jsonb
 language sql stable set search_path = '' set jit = off as $$
     select jsonb_build_object(
         'streams', coalesce((select jsonb_agg(to_jsonb(s) - 'bytes') from leat.fold_streams(false, to_position) s), '[]'),
-        'points', coalesce((select jsonb_agg(to_jsonb(p)) from leat.fold_points(to_position) p), '[]'))
+        'points', coalesce((select jsonb_agg(to_jsonb(p)) from leat.fold_points(to_position) p), '[]'),
+        'epochs', coalesce((select jsonb_agg(to_jsonb(k)) from leat.fold_epochs(to_position) k), '[]'))
 $$;

@@ -129,6 +129,26 @@ language sql stable set search_path = '' set jit = off as $$
     where m.kind = 'point.created'
 $$;
 
+-- The epochs of streams that came after their first one, as the log has them.
+create function leat.fold_epochs(upto bigint default 9223372036854775807) returns table (
+    channel_id integer,
+    epoch      bigint,
+    began      bigint
+)
+language sql stable set search_path = '' set jit = off as $$
+    select k.channel_id, k.epoch, k.began
+    from (
+        select s.key::integer as channel_id, (e.data ->> 'epoch')::bigint as epoch, s.value::bigint as began
+        from leat.events e
+        cross join lateral jsonb_each_text(e.data -> 'streams') s
+        where e.channel_id is null and e.message_ids is not null and e.kind = 'log.restored' and e.position <= upto
+        union all
+        select d.channel_id, d.epoch, d.began
+        from jsonb_to_recordset(leat.dropped_state('epochs')) d (channel_id integer, epoch bigint, began bigint)
+    ) k
+    join leat.channels c on c.id = k.channel_id and c.deleted_at is null
+$$;
+
 -- Compares the log with the streams and their points: those that differ.
 create function leat.verify_streams() returns table (
     message_id bigint,
@@ -146,6 +166,9 @@ language sql stable set search_path = '' set jit = off as $$
         union all
         select f.channel_id, format('%s/%s', f.name, f.partition), to_jsonb(f) - 'channel_id'
         from leat.fold_points() f
+        union all
+        select f.channel_id, 'epoch ' || f.epoch, to_jsonb(f) - 'channel_id'
+        from leat.fold_epochs() f
     ) f
     full join (
         select coalesce(s.channel_id, h.channel_id) as id, 'stream' as what_of, jsonb_build_object('stream', c.name,
@@ -157,6 +180,10 @@ language sql stable set search_path = '' set jit = off as $$
         select p.channel_id, format('%s/%s', p.name, t.partition), (to_jsonb(p) || to_jsonb(t)) - 'channel_id'
         from leat.points p
         left join leat.point_positions t on t.channel_id = p.channel_id and t.name = p.name
+        union all
+        select k.channel_id, 'epoch ' || k.epoch, to_jsonb(k) - 'channel_id'
+        from leat.epochs k
+        join leat.channels c on c.id = k.channel_id and c.deleted_at is null
     ) v on v.id = f.id and v.what_of = f.what_of
     where f.what is distinct from v.what
 $$;
@@ -171,7 +198,7 @@ begin
     if not exists (select from leat.verify_streams()) then
         return 0;
     end if;
-    lock table leat.points, leat.point_positions, leat.streams, leat.stream_heads in share row exclusive mode;
+    lock table leat.points, leat.point_positions, leat.streams, leat.stream_heads, leat.epochs in share row exclusive mode;
     select count(*) into wrong from leat.verify_streams();
     if wrong > 0 then
         delete from leat.point_holders;
@@ -179,6 +206,8 @@ begin
         delete from leat.points;
         delete from leat.stream_heads;
         delete from leat.streams;
+        delete from leat.epochs;
+        insert into leat.epochs select f.* from leat.fold_epochs() f;
         insert into leat.streams (channel_id, first_offset, first_bytes)
         select f.channel_id, f.first_offset, f.first_bytes from leat.fold_streams(false) f;
         insert into leat.stream_heads (channel_id, next_offset, bytes)

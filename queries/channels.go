@@ -119,7 +119,7 @@ const channelColumnsSQL = `c.id,
        c.retention_bytes,
        c.retention_messages,
        c.declared_at,
-       c.epoch`
+       leat.epoch_of(c.id, c.epoch)`
 
 const withCountsSQL = `
 select ` + channelColumnsSQL + `,

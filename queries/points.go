@@ -18,7 +18,7 @@ from leat.find_stream($1, false) f`
 const pointsSQL = `-- queries.Points
 select c.name,
        p.name,
-       c.epoch,
+       leat.epoch_of(c.id, c.epoch),
        p.created_at,
        n.end_offset,
        o.nexts,

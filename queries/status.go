@@ -27,7 +27,14 @@ type Status struct {
 	Horizon         *Holder  // nil when nobody has a snapshot
 	Sessions        []Sessions
 	Brokers         []Broker
-	WALEnd          uint64 // of the write-ahead log, in bytes; 0 on a standby
+	Restored        *Restored // nil when it never was
+	WALEnd          uint64    // of the write-ahead log, in bytes; 0 on a standby
+}
+
+// Restored is when the database was last found to be another one than before.
+type Restored struct {
+	Position eventstore.Position // of the log.restored event
+	At       time.Time
 }
 
 // Broker is a broker that is alive.
@@ -78,8 +85,11 @@ select current_setting('server_version'),
        r.total,
        (select coalesce(sum(cardinality(u.ids)), 0) from leat.unplaced u),
        (select count(*) from leat.circuits k where k.state <> 'closed'),
-       case when pg_catalog.pg_is_in_recovery() then 0 else pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::bigint end
+       case when pg_catalog.pg_is_in_recovery() then 0 else pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), '0/0')::bigint end,
+       h.restored,
+       h.restored_at
 from leat.rebuild_progress() r
+left join leat.home h on true
 left join (
     select p.position, p.at
     from leat.checkpoints p
@@ -152,11 +162,18 @@ order by b.id`
 
 // Status looks at the database.
 func (q *Queries) Status(ctx context.Context) (Status, error) {
-	var s Status
+	var (
+		s          Status
+		restored   *eventstore.Position
+		restoredAt *time.Time
+	)
 	err := q.pool.QueryRow(ctx, statusSQL).Scan(&s.ServerVersion, &s.Database, &s.StartedAt, &s.LastPosition,
-		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced, &s.OpenCircuits, &s.WALEnd)
+		&s.SettledPosition, &s.PartitionedTo, &s.Checkpoint, &s.CheckpointAt, &s.ViewsAlive, &s.Rebuild.Done, &s.Rebuild.Total, &s.Unplaced, &s.OpenCircuits, &s.WALEnd, &restored, &restoredAt)
 	if err != nil {
 		return s, wrap(err, "read status")
+	}
+	if restored != nil {
+		s.Restored = &Restored{*restored, *restoredAt}
 	}
 	if s.SettledHolder, err = q.holder(ctx, settledHolderSQL); err != nil {
 		return s, wrap(err, "find the oldest append")

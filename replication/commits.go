@@ -286,7 +286,8 @@ func (c *commit) refusal(v verdict, asked eventstore.Offset) error {
 	case eventstore.PointNotFound:
 		e.Message = "Stream " + c.stream + " has no point " + c.point + "."
 	case eventstore.EpochChanged:
-		e.Message = "Stream " + c.stream + " was deleted and declared again: its epoch is " + v.Epoch.String() + ", not " + c.epoch.String() + "."
+		e.Message = "Stream " + c.stream + " was deleted and declared again, or its database was restored: its epoch is " +
+			v.Epoch.String() + ", not " + c.epoch.String() + "."
 		e.Resume = resume
 	case eventstore.OffsetAhead:
 		e.Message = "Stream " + c.stream + " ends before offset " + v.Resume.String() + "; " + asked.String() + " is ahead."

@@ -151,6 +151,7 @@
 // (TestF28DatabaseAway). What ends one is told by its code: channel_not_found,
 // epoch_changed and offset_gone with where reading can go on, shutting_down.
 //
+// A database that was restored gives streams another epoch (eventstore.NoticeRestore).
 // A standby that is promoted, or an earlier copy that is restored, may lack commits that
 // readers were given. The hub keeps a mark of each stream, the newest row that somebody
 // here was given a message of, and asks for it with each look, and before it believes

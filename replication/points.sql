@@ -28,7 +28,6 @@ begin
     found_ := leat.find_stream(stream, true);
     channel_id := found_.channel_id;
     epoch := found_.epoch;
-    perform leat.check_epoch(stream, epoch, known_epoch, found_.first_offset);
     select p.* into have from leat.points p where p.channel_id = found_.channel_id and p.name = point;
     if not found then
         -- One point of a stream is made at a time.
@@ -37,6 +36,8 @@ begin
     end if;
     if have.name is not null then
         created := false;
+        -- How far the reader was beyond the point, nobody knows.
+        perform leat.check_epoch(stream, channel_id, epoch, known_epoch, null, found_.first_offset);
         if have.partitions <> partitions then
             raise exception 'Point % of stream % has %, not %.', point, stream, leat.so_many_partitions(have.partitions),
                 leat.so_many_partitions(partitions)
@@ -118,7 +119,7 @@ begin
         from unnest(channels, points, partitions, lasts, epochs, members, joins, generations, sinces, actors) with ordinality
             c (channel, point, partition, last, epoch, member, joined, generation, since, actor, n)
     ), streams as materialized (
-        select c.id, c.epoch, leat.stream_end(c.id) as end_offset
+        select c.id, leat.epoch_of(c.id, c.epoch) as epoch, leat.stream_end(c.id) as end_offset
         from (select distinct a.channel from asked a) a
         join leat.channels c on c.id = a.channel and c.deleted_at is null
     ), held as materialized (
@@ -129,7 +130,7 @@ begin
                case
                    when s.id is null then 'channel_not_found'
                    when p.partition is null then 'point_not_found'
-                   when a.epoch <> s.epoch then 'epoch_changed'
+                   when a.epoch <> s.epoch and a.last >= coalesce(leat.same_below(a.channel, a.epoch), 0) then 'epoch_changed'
                    when bool_or(e.partition is null) over (partition by a.n) then 'busy'
                    when a.generation <> t.generation then 'point_moved'
                    when a.member is not null and (h.member, h.joined) <> (a.member, a.joined) then 'point_taken'

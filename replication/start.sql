@@ -15,7 +15,7 @@ begin
     if hold then
         perform from leat.channels c where c.name = stream and c.deleted_at is null for key share;
     end if;
-    select c.id, c.epoch, c.kind into channel_id, epoch, kind
+    select c.id, leat.epoch_of(c.id, c.epoch), c.kind into channel_id, epoch, kind
     from leat.channels c
     where c.name = stream and c.deleted_at is null;
     if not found then
@@ -63,23 +63,58 @@ begin
     select f.channel_id, f.epoch, f.first_offset, f.end_offset
     into channel_id, epoch, first_offset, end_offset
     from leat.find_stream(stream, hold) f;
-    perform leat.check_epoch(stream, epoch, known_epoch, first_offset);
     next_offset := case kind
         when 'latest' then end_offset
         when 'earliest' then first_offset
         when 'offset' then start_offset
         when 'time' then leat.offset_at(channel_id, start_time, first_offset, end_offset)
     end;
+    perform leat.check_epoch(stream, channel_id, epoch, known_epoch, next_offset, first_offset);
     perform leat.check_offset(stream, epoch, next_offset, first_offset, end_offset);
 end
 $$;
 
-create function leat.check_epoch(stream text, epoch bigint, known_epoch bigint, resume bigint) returns void
-language plpgsql immutable set search_path = '' as $$
+-- The epoch of a channel that has this one by its declaration.
+create function leat.epoch_of(channel integer, declared bigint) returns bigint
+language sql stable set search_path = '' as $$
+    select coalesce((select max(k.epoch) from leat.epochs k where k.channel_id = channel), declared)
+$$;
+
+-- The offset below which a stream still is what it was in an epoch of its own that
+-- ended when the database was restored; null for what is no such epoch.
+create function leat.same_below(channel integer, known_epoch bigint) returns bigint
+language sql stable set search_path = '' as $$
+    select min(k.began)
+    from leat.channels c
+    join leat.epochs k on k.channel_id = c.id and k.epoch > known_epoch
+    where c.id = channel
+      and (c.epoch = known_epoch or exists (select from leat.epochs o where o.channel_id = channel and o.epoch = known_epoch))
+$$;
+
+-- Refuses an epoch that is not that of the stream, but for offsets up to where the
+-- stream is the same in both; a next_offset of null is of none.
+create function leat.check_epoch(
+    stream       text,
+    channel      integer,
+    epoch        bigint,
+    known_epoch  bigint,
+    next_offset  bigint,
+    first_offset bigint
+) returns void
+language plpgsql stable set search_path = '' as $$
+declare
+    same bigint;
 begin
     if known_epoch <> epoch then
-        raise exception 'Stream % was deleted and declared again: its epoch is %, not %.', stream, epoch, known_epoch
-            using errcode = 'LE030', detail = epoch || ':' || resume;
+        same := leat.same_below(channel, known_epoch);
+        if same is null then
+            raise exception 'Stream % was deleted and declared again: its epoch is %, not %.', stream, epoch, known_epoch
+                using errcode = 'LE030', detail = epoch || ':' || first_offset;
+        elsif next_offset is null or next_offset > same then
+            raise exception 'The database of stream % was restored: its epoch is %, not %, and messages from offset % on are others than they were.',
+                stream, epoch, known_epoch, same
+                using errcode = 'LE030', detail = epoch || ':' || greatest(same, first_offset);
+        end if;
     end if;
 end
 $$;

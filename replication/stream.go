@@ -58,11 +58,11 @@ const streamStatesSQL = `-- replication.streamStates
 select c.id,
        c.name,
        c.kind,
-       c.epoch,
+       leat.epoch_of(c.id, c.epoch),
        c.deleted_at is not null,
        coalesce(s.first_offset, 0),
        coalesce(h.next_offset, 0),
-       coalesce(n.epoch, 0),
+       coalesce(leat.epoch_of(n.id, n.epoch), 0),
        coalesce(ns.first_offset, 0),
        u.position is null or exists (
            select

@@ -74,9 +74,18 @@ func (c *Client) StartProjection(ctx context.Context, name string) (api.Projecti
 	return c.turnProjection(ctx, name, "start")
 }
 
-// RebuildProjection builds one anew, beside the one that queries read.
+// RebuildProjection builds one anew, beside the one that queries read. It is refused
+// as events_gone where the log has lost its beginning.
 func (c *Client) RebuildProjection(ctx context.Context, name string) (api.ProjectionResult, error) {
 	return c.turnProjection(ctx, name, "rebuild")
+}
+
+// ForceRebuildProjection is RebuildProjection also where what one has of the lost
+// beginning of the log will be gone.
+func (c *Client) ForceRebuildProjection(ctx context.Context, name string) (api.ProjectionResult, error) {
+	return call[api.ProjectionResult](ctx, c, request{
+		method: http.MethodPost, path: []string{"v1", "projections", name, "rebuild"}, query: url.Values{"force": {"true"}},
+	})
 }
 
 // RetryProjection lets one that failed try its event again.

@@ -96,8 +96,8 @@ func (s *subscription) begin(frame *api.SubscribedFrame) error {
 	case s.epoch == 0:
 		s.epoch, s.received = frame.Epoch, frame.Next
 		s.group = frame.Partitions != nil
-	case frame.Epoch != s.epoch:
-		problem := api.NewProblem(eventstore.EpochChanged, fmt.Sprintf("The stream %s was deleted and declared again.", s.stream))
+	case frame.Epoch != s.epoch && (s.group || s.config.Point != ""):
+		problem := api.NewProblem(eventstore.EpochChanged, fmt.Sprintf("The stream %s was deleted and declared again, or its database was restored.", s.stream))
 		problem.Resume = &api.StreamPosition{Epoch: frame.Epoch, Offset: frame.First}
 		return &finalError{problem}
 	case s.group && !frame.Resumed:
@@ -105,6 +105,8 @@ func (s *subscription) begin(frame *api.SubscribedFrame) error {
 	case !s.group && s.config.Point == "" && frame.Next != s.received:
 		return &finalError{&GapError{Want: s.received, Got: frame.Next}}
 	}
+	// The database may have been restored, and lacks nothing of what was received.
+	s.epoch = frame.Epoch
 	s.sessions++
 	// Below what was committed it can only be where somebody set it.
 	moved := s.moved || (!s.group && frame.Next < s.confirmed)

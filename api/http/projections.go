@@ -46,12 +46,31 @@ func turnDoc(id, summary string) operation {
 }
 
 var (
-	stopProjectionDoc    = turnDoc("stopProjection", "Stop a projection, at all brokers, until it is started again")
-	startProjectionDoc   = turnDoc("startProjection", "Let a projection go on that was stopped")
-	rebuildProjectionDoc = turnDoc("rebuildProjection", "Build a projection anew from the log, beside the one that queries read")
-	retryProjectionDoc   = turnDoc("retryProjection", "Let a projection that failed try its event again")
-	skipProjectionDoc    = turnDoc("skipProjection", "Let a projection that failed go on behind its event")
+	stopProjectionDoc  = turnDoc("stopProjection", "Stop a projection, at all brokers, until it is started again")
+	startProjectionDoc = turnDoc("startProjection", "Let a projection go on that was stopped")
+	retryProjectionDoc = turnDoc("retryProjection", "Let a projection that failed try its event again")
+	skipProjectionDoc  = turnDoc("skipProjection", "Let a projection that failed go on behind its event")
 )
+
+var rebuildProjectionDoc = operation{
+	id: "rebuildProjection", summary: "Build a projection anew from the log, beside the one that queries read",
+	about:  "Where old partitions have left the log, the new one would have nothing of before: that is refused as events_gone.",
+	bodies: mayTake[struct{}](),
+	query: []parameter{
+		query[bool]("force", "build it also of a log that has lost its beginning, and let go what the old one has of it; default false"),
+	},
+	answers: ok[api.ProjectionResult]("Whether anything changed."),
+}
+
+func (s *server) rebuildProjection(c *call) error {
+	force := c.query.flag("force", false)
+	if c.query.err != nil {
+		return c.query.err
+	}
+	return s.turn(func(a Async, ctx context.Context, name, actor string) (bool, error) {
+		return a.Rebuild(ctx, name, actor, force)
+	})(c)
+}
 
 // turn makes a route of what one can do with a projection.
 func (s *server) turn(do func(Async, context.Context, string, string) (bool, error)) func(*call) error {

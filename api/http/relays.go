@@ -49,7 +49,7 @@ func (s *server) declareRelay(c *call) error {
 	if spec.Topic != "" {
 		spec.Table = "watermill_" + spec.Topic
 	}
-	created, err := s.Commands.DeclareRelay(c.ctx(), commands.RelaySpec{
+	created, err := s.Commands.DeclareRelay(c.ctx(), c.actor, commands.RelaySpec{
 		Name: c.name(), Schema: spec.Schema, Table: spec.Table, Channel: spec.Channel, Key: spec.Key, Remove: spec.Delete,
 		Every: time.Duration(spec.Every), Latest: spec.From == "latest",
 	})
@@ -84,7 +84,7 @@ var deleteRelayDoc = operation{
 }
 
 func (s *server) deleteRelay(c *call) error {
-	if err := s.Commands.DeleteRelay(c.ctx(), c.name()); err != nil {
+	if err := s.Commands.DeleteRelay(c.ctx(), c.actor, c.name()); err != nil {
 		return err
 	}
 	c.w.WriteHeader(http.StatusNoContent)
@@ -102,7 +102,7 @@ func (s *server) skipRelay(c *call) error {
 	if err := c.decode(&skip); err != nil {
 		return err
 	}
-	if err := s.Commands.SkipRelay(c.ctx(), c.name(), skip.Offset); err != nil {
+	if err := s.Commands.SkipRelay(c.ctx(), c.actor, c.name(), skip.Offset); err != nil {
 		return err
 	}
 	return s.answerRelay(c, http.StatusOK)

@@ -81,7 +81,7 @@ func (s *server) routes() []route {
 		{get, "/v1/projections", s.listProjections, listProjectionsDoc},
 		{post, "/v1/projections/{name}/stop", s.turn(Async.Stop), stopProjectionDoc},
 		{post, "/v1/projections/{name}/start", s.turn(Async.Start), startProjectionDoc},
-		{post, "/v1/projections/{name}/rebuild", s.turn(Async.Rebuild), rebuildProjectionDoc},
+		{post, "/v1/projections/{name}/rebuild", s.rebuildProjection, rebuildProjectionDoc},
 		{post, "/v1/projections/{name}/retry", s.turn(Async.Retry), retryProjectionDoc},
 		{post, "/v1/projections/{name}/skip", s.turn(Async.Skip), skipProjectionDoc},
 	}, s.ownRoutes()...)

@@ -35,9 +35,9 @@ type Commands interface {
 	CloseCircuit(ctx context.Context, request commands.CircuitRequest, revive bool) (commands.CircuitResult, error)
 	Recover(ctx context.Context, request commands.RecoverRequest) (commands.DeadLettersResult, error)
 	PurgeDeadLetters(ctx context.Context, choice commands.DeadLetters) (commands.DeadLettersResult, error)
-	DeclareRelay(ctx context.Context, spec commands.RelaySpec) (created bool, err error)
-	DeleteRelay(ctx context.Context, name string) error
-	SkipRelay(ctx context.Context, name string, offset int64) error
+	DeclareRelay(ctx context.Context, actor string, spec commands.RelaySpec) (created bool, err error)
+	DeleteRelay(ctx context.Context, actor, name string) error
+	SkipRelay(ctx context.Context, actor, name string, offset int64) error
 	Republish(ctx context.Context, request commands.RepublishRequest) (eventstore.Replay, error)
 	ResumeReplay(ctx context.Context, request commands.ResumeRequest) (eventstore.Replay, error)
 }

@@ -15,7 +15,7 @@ import (
 type Async interface {
 	Stop(ctx context.Context, name, actor string) (bool, error)
 	Start(ctx context.Context, name, actor string) (bool, error)
-	Rebuild(ctx context.Context, name, actor string) (bool, error)
+	Rebuild(ctx context.Context, name, actor string, force bool) (bool, error)
 	Retry(ctx context.Context, name, actor string) (bool, error)
 	Skip(ctx context.Context, name, actor string) (bool, error)
 }

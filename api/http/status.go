@@ -37,6 +37,9 @@ func (s *server) getStatus(c *call) error {
 		Tail:            s.Tail(status.WALEnd),
 		Brokers:         make([]api.Broker, len(status.Brokers)),
 	}
+	if status.Restored != nil {
+		wire.Restored = &api.Restored{Position: status.Restored.Position, At: status.Restored.At.UTC()}
+	}
 	if !status.ViewsAlive {
 		wire.Rebuild = &api.Progress{Done: status.Rebuild.Done, Total: status.Rebuild.Total}
 	}

@@ -18,8 +18,8 @@ func projectionCommand(c *cli) *cobra.Command {
 		Long: "Look after the views that follow the log behind its commits: statistics, consumers and failures. One that\n" +
 			"meets an event that it cannot take waits there, alone, until somebody says retry or skip.",
 	}
-	turn := func(verb, short, done, same string, do func(*client.Client, context.Context, string) (api.ProjectionResult, error)) {
-		cmd.AddCommand(&cobra.Command{
+	turn := func(verb, short, done, same string, do func(*client.Client, context.Context, string) (api.ProjectionResult, error)) *cobra.Command {
+		verbs := &cobra.Command{
 			Use: verb + " <projection>", Short: short,
 			RunE: c.remote(func(c *call) error {
 				result, err := do(c.broker, c.ctx(), c.args[0])
@@ -31,13 +31,21 @@ func projectionCommand(c *cli) *cobra.Command {
 				}
 				return c.say(result, "%s", done)
 			}),
-		})
+		}
+		cmd.AddCommand(verbs)
+		return verbs
 	}
 	cmd.AddCommand(projectionListCommand(c))
 	turn("stop", "Stop it, at all brokers", "stopped", "it was stopped before", (*client.Client).StopProjection)
 	turn("start", "Let it go on", "started", "it was not stopped", (*client.Client).StartProjection)
+	force := false
 	turn("rebuild", "Build it anew, beside the one that is read until the new one has caught up", "being rebuilt; leat projection list shows how far it is",
-		"it is being rebuilt already", (*client.Client).RebuildProjection)
+		"it is being rebuilt already", func(c *client.Client, ctx context.Context, name string) (api.ProjectionResult, error) {
+			if force {
+				return c.ForceRebuildProjection(ctx, name)
+			}
+			return c.RebuildProjection(ctx, name)
+		}).Flags().BoolVar(&force, "force", false, "also of a log that has lost its beginning, and let go what is known of it")
 	turn("retry", "Let it try the event again that it could not take", "it tries again", "it has not failed", (*client.Client).RetryProjection)
 	turn("skip", "Let it go on behind the event that it could not take", "it goes on behind the event", "it has not failed", (*client.Client).SkipProjection)
 	return cmd

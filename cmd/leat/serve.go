@@ -363,7 +363,11 @@ func (b *broker) prepare(ctx context.Context, durable *bool) error {
 	if err != nil && !errors.Is(eventstore.FromPg(err), &eventstore.Error{Code: eventstore.Busy}) {
 		return fmt.Errorf("make partitions of the log: %w", err)
 	}
-	return nil
+	err = b.store.NoticeRestore(ctx, true)
+	if errors.Is(err, &eventstore.Error{Code: eventstore.Busy}) {
+		return nil // the store tries again
+	}
+	return err
 }
 
 // checkpoint spares the next start a long rebuild, should it need one.

@@ -33,6 +33,9 @@ func statusTable(t *table, s api.Status) {
 	t.row("last position", fmt.Sprintf("%d, with partitions up to %d", s.LastPosition, s.PartitionedTo))
 	t.row("settled position", settledText(s))
 	t.row("checkpoint", checkpointText(s))
+	if s.Restored != nil {
+		t.row("restored", fmt.Sprintf("found %s, at position %d: this database is not the one that it was", cellText(&s.Restored.At), s.Restored.Position))
+	}
 	t.row("queue views", viewsText(s))
 	t.row("open circuits", openCircuitsText(s))
 	t.row("vacuum horizon", holderText(s.Horizon))

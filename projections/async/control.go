@@ -13,7 +13,7 @@ select leat.stop_projection($1, $2, $3)`
 	resumeSQL = `-- async.resume
 select leat.resume_projection($1, $2, $3)`
 	rebuildSQL = `-- async.rebuild
-select leat.rebuild_projection($1, $2, $3)`
+select leat.rebuild_projection($1, $2, $3, $4)`
 )
 
 // Stop stops a projection at every broker: when it returns, no batch is under way.
@@ -40,13 +40,14 @@ func (s *Service) Skip(ctx context.Context, name, actor string) (bool, error) {
 
 // Rebuild builds a projection from the beginning of the log, beside the one that
 // queries read, and lets it take its place when it has caught up. False: that is
-// under way already.
-func (s *Service) Rebuild(ctx context.Context, name, actor string) (bool, error) {
+// under way already. Where the log has lost its beginning, by its retention, that is
+// refused as events_gone: the new one would have nothing of before. force lets it go.
+func (s *Service) Rebuild(ctx context.Context, name, actor string, force bool) (bool, error) {
 	p := s.find(name)
 	if p == nil {
 		return false, eventstore.NewError(eventstore.ProjectionNotFound, "There is no projection %s.", name)
 	}
-	return s.change(ctx, "rebuild", name, rebuildSQL, name, p.Version(), actor)
+	return s.change(ctx, "rebuild", name, rebuildSQL, name, p.Version(), actor, force)
 }
 
 func (s *Service) change(ctx context.Context, what, name, sql string, args ...any) (changed bool, err error) {

@@ -188,7 +188,7 @@ func TestStopAndStart(t *testing.T) {
 	_, err = s.Stop(t.Context(), "failures", "ann")
 	require.NoError(t, err)
 	for _, begins := range []bool{true, false} {
-		changed, err = s.Rebuild(t.Context(), "failures", "ann")
+		changed, err = s.Rebuild(t.Context(), "failures", "ann", false)
 		require.NoError(t, err)
 		require.Equal(t, begins, changed, "it is under way the second time")
 	}
@@ -202,8 +202,28 @@ func TestStopAndStart(t *testing.T) {
 
 	_, err = s.Stop(t.Context(), "nothing", "ann")
 	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
-	_, err = s.Rebuild(t.Context(), "nothing", "ann")
+	_, err = s.Rebuild(t.Context(), "nothing", "ann", false)
 	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
+}
+
+// What has left the log cannot be counted again: a rebuild that would lose it has to be
+// forced.
+func TestRebuildLosesNothingInSilence(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	s, _ := run(t, quick(pool))
+	caughtUp(t, pool)
+	do(t, pool, `insert into leat.log_begin (first_position, event) values (7, 7)`)
+	_, err := s.Rebuild(t.Context(), "statistics", "ann", false)
+	var gone *eventstore.Error
+	require.ErrorAs(t, err, &gone)
+	require.Equal(t, eventstore.EventsGone, gone.Code)
+	require.EqualValues(t, 7, gone.First)
+	require.Empty(t, recorded(t, pool, eventstore.ProjectionRebuildStarted))
+	changed, err := s.Rebuild(t.Context(), "statistics", "ann", true)
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.InDelta(t, 7, recorded(t, pool, eventstore.ProjectionRebuildStarted)[0]["logBegins"], 0)
 }
 
 // slow is Statistics that waits, while it builds a generation.
@@ -242,7 +262,7 @@ func TestRebuildBesideTheLiveOne(t *testing.T) {
 	do(t, by, `select leat.publish('s', 'x') from generate_series(1, 120)`)
 	caughtUp(t, pool)
 
-	changed, err := s.Rebuild(t.Context(), "statistics", "ann")
+	changed, err := s.Rebuild(t.Context(), "statistics", "ann", false)
 	require.NoError(t, err)
 	require.True(t, changed)
 	do(t, by, `select leat.publish('s', 'x') from generate_series(1, 10)`)
@@ -291,7 +311,7 @@ func TestRebuildRepairs(t *testing.T) {
 	do(t, pool, `update leat.channel_minutes set published = published + 1, first_delivery = '\x00'`)
 	do(t, pool, `update leat.pending_messages set data = '\xff'`)
 	for _, p := range async.All() {
-		_, err := s.Rebuild(t.Context(), p.Name(), "ann")
+		_, err := s.Rebuild(t.Context(), p.Name(), "ann", false)
 		require.NoError(t, err)
 	}
 	for _, p := range async.All() {

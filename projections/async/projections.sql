@@ -115,7 +115,7 @@ begin
     where not exists (select from leat.projections p where p.name = projection)
     on conflict do nothing;
     if exists (select from leat.projections p where p.name = projection and p.state = 'live' and p.version < code_version) then
-        perform leat.rebuild_projection(projection, code_version, 'leat');
+        perform leat.rebuild_projection(projection, code_version, 'leat', true);
     end if;
 end
 $$;
@@ -135,13 +135,20 @@ $$;
 
 -- Begins a generation beside the live one, which is read until the new one has caught
 -- up. One of an older version of the code that is being built is given up. False: it
--- is being built already.
-create function leat.rebuild_projection(projection text, code_version integer, who text) returns boolean
+-- is being built already. What has left the log cannot be built again: without force
+-- nothing begins then.
+create function leat.rebuild_projection(projection text, code_version integer, who text, force boolean) returns boolean
 language plpgsql set search_path = '' as $$
 declare
     number integer;
+    begins bigint := (select b.first_position from leat.log_begin b);
 begin
     perform leat.lock_projection(projection);
+    if begins is not null and not force then
+        raise exception 'The log begins at position %: what % has of before would be gone when it is built anew. Force it to let that go.',
+            begins, projection
+            using errcode = 'LE053', detail = begins;
+    end if;
     update leat.projections p set state = 'retired'
     where p.name = projection and p.state = 'building' and p.version < code_version;
     insert into leat.projections (name, generation, version, state, stopped, actor)
@@ -153,8 +160,8 @@ begin
     if number is null then
         return false;
     end if;
-    perform leat.append('projection.rebuild_started', null, who, null,
-        jsonb_build_object('projection', projection, 'generation', number, 'version', code_version));
+    perform leat.append('projection.rebuild_started', null, who, null, jsonb_strip_nulls(jsonb_build_object(
+        'projection', projection, 'generation', number, 'version', code_version, 'logBegins', begins)));
     return true;
 end
 $$;
