@@ -5,6 +5,8 @@ import (
 	"mime"
 	"strings"
 	"unicode/utf8"
+
+	"leat/api/internal/strict"
 )
 
 // ContentJSON is the content type of a message that names none.
@@ -53,7 +55,7 @@ func IsJSON(contentType string) bool {
 // are not UTF-8.
 func embeddable(payload []byte) bool {
 	return len(payload) > 0 && !isSpace(payload[0]) && !isSpace(payload[len(payload)-1]) &&
-		json.Valid(payload) && utf8.Valid(payload)
+		strict.Valid(payload) && utf8.Valid(payload)
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }

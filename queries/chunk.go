@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"leat/eventstore"
@@ -112,7 +113,9 @@ func (r *Replay) read(ctx context.Context, limit int, visit func(*Event)) (c chu
 	f := &r.filter
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rows, err := r.queries.pool.Query(ctx, sql, r.window.low, r.window.high, optionalTime(f.Since), optionalTime(f.Until),
+	// Planned for what it is asked: the plan for anything tests each row for what is not
+	// chosen, and knows neither partition nor number of rows.
+	rows, err := r.queries.pool.Query(ctx, sql, pgx.QueryExecModeCacheDescribe, r.window.low, r.window.high, optionalTime(f.Since), optionalTime(f.Until),
 		int32s(r.channels), kindNames(f.Kinds), optional(f.Actor), f.RoutingKey, limit)
 	if err != nil {
 		return c, err

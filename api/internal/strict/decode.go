@@ -26,11 +26,14 @@ func Check(data []byte) error {
 	if !utf8.Valid(data) {
 		return malformed("This is not UTF-8.")
 	}
-	if json.Valid(data) {
+	if Valid(data) {
 		return nil
 	}
 	var ignored json.RawMessage
 	err := json.Unmarshal(data, &ignored)
+	if err == nil {
+		return nil
+	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return malformed("This is not JSON: %s, at byte %d.", syntax.Error(), syntax.Offset)
 	}
