@@ -127,7 +127,7 @@ order by p.up`
 // ancestry is a message, what it was copied from, and so on, to its origin or so
 // many steps up; nothing when there is no such message.
 func (q *Queries) ancestry(ctx context.Context, id eventstore.MessageID, steps int) ([]beginning, error) {
-	return planned(ctx, q.pool, scanBeginning, beginningsSQL, id, steps, copyPositions, copyEvents)
+	return plannedOnce(ctx, q.pool, scanBeginning, beginningsSQL, id, steps, copyPositions, copyEvents)
 }
 
 // beginning is nil when there is no such message.
@@ -146,8 +146,26 @@ func scanBeginning(row pgx.CollectableRow) (b beginning, err error) {
 }
 
 // planned is collect with the settings of plansSQL.
-func planned[T any](ctx context.Context, db batcher, scan pgx.RowToFunc[T], sql string, args ...any) (list []T, err error) {
+func planned[T any](ctx context.Context, db batcher, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	return plannedIn(ctx, db, &pgx.Batch{}, scan, sql, args...)
+}
+
+// The plan for any message is the one for each, and takes far longer to make than to
+// run: milliseconds, which the server would spend on each call.
+const anyPlanSQL = `-- queries.anyPlan
+select set_config('plan_cache_mode', 'force_generic_plan', true)`
+
+// plannedOnce is planned for statements that a session plans at their first call.
+func plannedOnce[T any](ctx context.Context, db batcher, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	batch := &pgx.Batch{}
+	batch.Queue(anyPlanSQL)
+	return plannedIn(ctx, db, batch, scan, sql, args...)
+}
+
+// plannedIn is planned with more settings, which are in the batch.
+func plannedIn[T any](
+	ctx context.Context, db batcher, batch *pgx.Batch, scan pgx.RowToFunc[T], sql string, args ...any,
+) (list []T, err error) {
 	batch.Queue(plansSQL)
 	batch.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
 		list, err = pgx.CollectRows(rows, scan)

@@ -46,6 +46,9 @@
 //	                       channels that events_channels knows of then
 //	Status                 the server, the sequence, pg_stat_activity
 //
+// What is asked of one message a session plans once; replays for what they ask, each
+// time (TestPlansThatAreKept).
+//
 // There is one file per question. The first page of a standard queue, and a page
 // of one routing key or of dead letters, costs what it shows, however long the
 // queue is (TestPlans). Later pages of a queue, a page of a FIFO queue without a

@@ -129,7 +129,7 @@ func (f *family) tell(ctx context.Context, members []*relative) error {
 	}
 	ids, channels, _ := places(list)
 	limit := max(familyEvents, familyWalk/len(members)) + 1
-	rows, err := planned(ctx, f.queries.pool, scanFamilyEvent, familyEventsSQL,
+	rows, err := plannedOnce(ctx, f.queries.pool, scanFamilyEvent, familyEventsSQL,
 		ids, channels, unsettled, int64s(deaths), max(familyStep, familyBatches/len(members)), limit)
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (f *family) copies(ctx context.Context, of []*relative, after eventstore.Me
 	for _, r := range of {
 		known = append(known, r.ID)
 	}
-	found, err := planned(ctx, f.queries.pool, scanBeginning, copiesSQL, int64s(parents), int64s(routed), int64s(known), after, f.left+1)
+	found, err := plannedOnce(ctx, f.queries.pool, scanBeginning, copiesSQL, int64s(parents), int64s(routed), int64s(known), after, f.left+1)
 	if err != nil || len(found) <= f.left {
 		return found, err
 	}

@@ -235,7 +235,7 @@ func (q *Queries) history(ctx context.Context, b *beginning, after cursor, limit
 	if err != nil {
 		return nil, "", err
 	}
-	page, err = planned(ctx, q.pool, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.unsettled(), limit+1)
+	page, err = plannedOnce(ctx, q.pool, scanEvent, historySQL, b.ID, deaths[0], after, b.ChannelID, b.unsettled(), limit+1)
 	if err != nil {
 		return nil, "", err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"leat/commands"
@@ -159,4 +160,35 @@ func scans(t *testing.T, b bench, mode, sql, args string) (found []planNode) {
 	}
 	require.NotEmpty(t, found)
 	return found
+}
+
+// What is asked of one message is planned once by each session: that takes far longer
+// than to run it. A replay is planned for what it asks, each time.
+func TestPlansThatAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.declare("orders", commands.ChannelSpec{})
+	id := b.publish("orders", commands.Message{RoutingKey: "a"})[0]
+	config := b.pool.Config()
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	q := queries.New(pool)
+	for range 2 {
+		_, _, err = q.History(t.Context(), id, queries.HistoryFilter{})
+		require.NoError(t, err)
+		_, err = q.Lineage(t.Context(), id, queries.LineageFilter{})
+		require.NoError(t, err)
+		replay, err := q.Replay(t.Context(), queries.EventsFilter{})
+		require.NoError(t, err)
+		require.NoError(t, replay.Next(t.Context(), func(*queries.Event) {}))
+	}
+	var kept []string
+	require.NoError(t, pool.QueryRow(t.Context(), `
+		select array_agg(split_part(p.statement, chr(10), 1))
+		from pg_prepared_statements p
+		where p.statement ~ '^-- queries.(beginnings|History|familyEvents|Events)\s'
+		  and (p.generic_plans >= 2 and p.custom_plans = 0 or p.statement ~ 'queries.Events\s')`).Scan(&kept))
+	require.ElementsMatch(t, []string{"-- queries.History", "-- queries.beginnings", "-- queries.familyEvents"}, kept)
 }
