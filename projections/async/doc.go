@@ -82,7 +82,8 @@
 // 50 ms to 5 s, with smaller batches. An error that stays is narrowed down, by savepoints,
 // to one event: what is before it is kept, the projection waits there
 // (projection.failed), and the others go on. A person lets it try again or skip the
-// event (projection.retried, projection.skipped).
+// event (projection.retried, projection.skipped). What keeps the service from finding out
+// what is to run is tried again as soon (TestLooksAgainSoonAfterAnError).
 //
 // # What it does not do
 //

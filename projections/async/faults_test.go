@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -50,7 +51,7 @@ func TestExactlyOnceKilledAtEveryStep(t *testing.T) {
 			t.Parallel()
 			pool := dbtest.New(t)
 			var ended sync.Map // by step
-			cfg := quick(pool).MostWait(50 * time.Millisecond)
+			cfg := quick(t, pool).MostWait(50 * time.Millisecond)
 			cfg.BatchSize = 20
 			cfg = cfg.OnStep(func(ctx context.Context, tx pgx.Tx, step string) error {
 				if rand.IntN(15) > 0 {
@@ -90,7 +91,7 @@ func TestExactlyOnceStoppedAtAnyMoment(t *testing.T) {
 	declareAll(t, by)
 	r := rand.New(rand.NewPCG(9, 9))
 	for range 10 {
-		cfg := quick(pool)
+		cfg := quick(t, pool)
 		moment, left := make(chan struct{}), atomic.Int64{}
 		left.Store(int64(1 + r.IntN(30)))
 		cfg.BatchSize = 5
@@ -111,7 +112,7 @@ func TestExactlyOnceStoppedAtAnyMoment(t *testing.T) {
 		}
 		stop()
 	}
-	run(t, quick(pool))
+	run(t, quick(t, pool))
 	caughtUp(t, pool)
 	requireEqual(t, pool)
 }
@@ -123,7 +124,7 @@ func TestManyBrokersTakeEachBatchOnce(t *testing.T) {
 	by := hand(t, pool)
 	declareAll(t, by)
 	for range 3 {
-		run(t, quick(pool))
+		run(t, quick(t, pool))
 	}
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 40 {
@@ -142,7 +143,7 @@ func TestF26LateCommits(t *testing.T) {
 	config.MaxConns = 50
 	writers, err := connect(t, config)
 	require.NoError(t, err)
-	cfg := quick(pool)
+	cfg := quick(t, pool)
 	cfg.BatchSize = 7
 	run(t, cfg)
 
@@ -191,16 +192,16 @@ func TestWakeMovesIt(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
-	cfg := quick(pool)
+	cfg := quick(t, pool)
 	_, stop := run(t, cfg)
 	caughtUp(t, pool)
 	stop()
 	cfg.Look = time.Hour
+	do(t, pool, `select leat.publish('s', 'x')`)
+	head := one[int64](t, pool, "select last_value from leat.position_seq")
 	s, _ := run(t, cfg)
-	eventually(t, func() bool { // all runners are there, and rest
-		do(t, pool, `select leat.publish('s', 'x')`)
+	eventually(t, func() bool { // all runners are there
 		s.Wake()
-		head := one[int64](t, pool, "select last_value from leat.position_seq")
 		return one[int64](t, pool, behindSQL, head) == 0
 	})
 	for range 3 {
@@ -208,5 +209,22 @@ func TestWakeMovesIt(t *testing.T) {
 		s.Wake()
 		caughtUp(t, pool)
 	}
+	requireEqual(t, pool)
+}
+
+// What keeps the service from looking after its projections passes: it tries again soon,
+// and not when it would look anyway.
+func TestLooksAgainSoonAfterAnError(t *testing.T) {
+	t.Parallel()
+	pool := dbtest.New(t)
+	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
+	do(t, pool, `alter function leat.declare_projection(text, integer) rename to declare_projection_of_old`)
+	log := &told{}
+	cfg := quick(t, pool)
+	cfg.Look, cfg.Logger = time.Hour, slog.New(slog.NewTextHandler(log, nil))
+	run(t, cfg)
+	eventually(t, func() bool { return log.has("look after projections") })
+	do(t, pool, `alter function leat.declare_projection_of_old(text, integer) rename to declare_projection`)
+	caughtUp(t, pool)
 	requireEqual(t, pool)
 }

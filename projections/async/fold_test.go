@@ -90,7 +90,7 @@ func TestStatisticsEqualTheLog(t *testing.T) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			t.Parallel()
 			pool := dbtest.New(t)
-			cfg := quick(pool)
+			cfg := quick(t, pool)
 			cfg.BatchSize = 1 + int(seed)*60
 			run(t, cfg)
 			by := hand(t, pool)

@@ -87,7 +87,7 @@ func TestPoisonStopsOneProjection(t *testing.T) {
 			by := hand(t, pool)
 			refuses := &atomic.Bool{}
 			refuses.Store(true)
-			cfg := quick(pool)
+			cfg := quick(t, pool)
 			cfg.Projections = []async.Projection{picky{refuses: refuses, how: how}, async.Consumers{}, async.Failures{}}
 			s, _ := run(t, cfg)
 			do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
@@ -149,7 +149,7 @@ func failsAt(t testing.TB, pool *pgxpool.Pool, position int64) (failed row) {
 func TestPoisonOfTheLog(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	run(t, quick(pool))
+	run(t, quick(t, pool))
 	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	bad := one[int64](t, pool, `select leat.append('message.acked', 1, 'x', array[null]::bigint[])`)
 	do(t, pool, `select leat.publish('s', 'x')`)
@@ -161,7 +161,7 @@ func TestStopAndStart(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	by := hand(t, pool)
-	s, _ := run(t, quick(pool))
+	s, _ := run(t, quick(t, pool))
 	do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	caughtUp(t, pool)
 	changed, err := s.Stop(t.Context(), "statistics", "ann")
@@ -211,7 +211,7 @@ func TestStopAndStart(t *testing.T) {
 func TestRebuildLosesNothingInSilence(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	s, _ := run(t, quick(pool))
+	s, _ := run(t, quick(t, pool))
 	caughtUp(t, pool)
 	do(t, pool, `insert into leat.log_begin (first_position, event) values (7, 7)`)
 	_, err := s.Rebuild(t.Context(), "statistics", "ann", false)
@@ -255,7 +255,7 @@ func TestRebuildBesideTheLiveOne(t *testing.T) {
 	pool := dbtest.New(t)
 	by := hand(t, pool)
 	let := make(chan struct{})
-	cfg := quick(pool)
+	cfg := quick(t, pool)
 	cfg.Projections = []async.Projection{slow{version: 1, from: 2, let: let}, async.Consumers{}, async.Failures{}}
 	s, stop := run(t, cfg)
 	do(t, by, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
@@ -304,7 +304,7 @@ func TestRebuildRepairs(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	by := hand(t, pool)
-	s, _ := run(t, quick(pool))
+	s, _ := run(t, quick(t, pool))
 	declareAll(t, by)
 	do(t, by, `select leat.publish('x', 'x', 'k') from generate_series(1, 20)`)
 	caughtUp(t, pool)

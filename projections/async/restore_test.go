@@ -21,7 +21,7 @@ func TestRestoredAndKilled(t *testing.T) {
 	t.Parallel()
 	old, address := dbtest.NewURL(t)
 	by := hand(t, old)
-	_, stop := run(t, quick(old))
+	_, stop := run(t, quick(t, old))
 	declareAll(t, by)
 	r := rand.New(rand.NewPCG(5, 5))
 	for range 20 {
@@ -37,7 +37,7 @@ func TestRestoredAndKilled(t *testing.T) {
 	server := dbtest.Cluster(t, map[string]string{"fsync": "off"})
 	pool := restore(t, old, address, server.URL())
 	require.Equal(t, position, one[int64](t, pool, `select position from leat.projections where name = 'statistics'`))
-	run(t, quick(pool).MostWait(50*time.Millisecond))
+	run(t, quick(t, pool).MostWait(50*time.Millisecond))
 	by = hand(t, pool)
 	for range 10 {
 		act(t, by, r)

@@ -91,24 +91,34 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	var group sync.WaitGroup
 	defer group.Wait()
-	tick := time.NewTicker(s.cfg.Look)
-	defer tick.Stop()
-	declared, healthy := false, true
-	for {
+	declared := false
+	for wait := time.Duration(0); ; {
 		err := s.supervise(ctx, &group, &declared)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil && healthy {
+		if err != nil && wait == 0 {
 			s.cfg.Logger.Warn("look after projections", "error", err)
 		}
-		healthy = err == nil
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		case <-s.poke:
+		rest := s.cfg.Look
+		if err == nil {
+			wait = 0
+		} else { // soon: until then nothing runs that is to run
+			wait = min(max(leastWait, 2*wait), s.cfg.mostWait)
+			rest = min(wait, rest)
 		}
+		s.rest(ctx, rest)
+	}
+}
+
+// rest waits until it is time to look again.
+func (s *Service) rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-s.poke:
 	}
 }
 

@@ -2,8 +2,10 @@ package async_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,11 +59,11 @@ func all[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []T {
 	return list
 }
 
-// quick looks often.
-func quick(pool *pgxpool.Pool) async.Config {
-	return async.Config{
-		Pool: pool, Logger: slog.New(slog.DiscardHandler), BatchSize: 50, Gather: 15 * time.Millisecond, Look: 60 * time.Millisecond,
-	}
+// quick looks often. What goes wrong is in the output of the test.
+func quick(t testing.TB, pool *pgxpool.Pool) async.Config {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return async.Config{Pool: pool, Logger: logger, BatchSize: 50, Gather: 15 * time.Millisecond, Look: 60 * time.Millisecond}
 }
 
 // run runs a service until the returned function is called, at the end of the test at
@@ -99,10 +101,22 @@ where p.state = 'live' and p.position < $1`
 func caughtUp(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	head := one[int64](t, pool, "select last_value from leat.position_seq")
-	eventually(t, func() bool {
-		return one[int64](t, pool, "select count(*) from leat.projections") > 0 && one[int64](t, pool, behindSQL, head) == 0
-	})
+	var seen lastSeen
+	require.Eventually(t, func() bool {
+		states := one[string](t, pool, statesSQL)
+		seen.Store(states)
+		return states != "" && one[int64](t, pool, behindSQL, head) == 0
+	}, forgiving, 20*time.Millisecond, "up to %d: %s", head, &seen)
 }
+
+const statesSQL = `
+select coalesce(string_agg(format('%s %s at %s', p.name, p.state, p.position), ', '), '')
+from leat.projections p`
+
+// lastSeen is what a condition saw last, for the message of a failure.
+type lastSeen struct{ atomic.Value }
+
+func (s *lastSeen) String() string { return fmt.Sprint(s.Load()) }
 
 func eventually(t testing.TB, condition func() bool) {
 	t.Helper()

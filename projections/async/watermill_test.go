@@ -42,7 +42,7 @@ func TestWatermillHidesErrorsOfFetching(t *testing.T) {
 	do(t, pool, `alter function leat.settled_position() rename to settled_position_of_old`)
 	do(t, pool, `create function leat.settled_position() returns bigint language plpgsql as $$ begin raise 'broken on purpose'; end $$`)
 	log := &told{}
-	cfg := quick(pool)
+	cfg := quick(t, pool)
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	run(t, cfg)
 	eventually(t, func() bool { return log.has("projection does not move") && log.has("broken on purpose") })
@@ -61,7 +61,7 @@ func TestWatermillHidesErrorsOfCommits(t *testing.T) {
 	do(t, by, `create constraint trigger refused after insert or update on leat.channel_minutes deferrable initially deferred
 		for each row execute function leat.refuse_commit()`)
 	log := &told{}
-	cfg := quick(pool)
+	cfg := quick(t, pool)
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	run(t, cfg)
 	declareAll(t, by)
@@ -82,7 +82,7 @@ func TestWatermillCommitsHalfABatchWhenClosed(t *testing.T) {
 	declareAll(t, by)
 	do(t, by, `select leat.publish('x', 'x', 'k') from generate_series(1, 5)`)
 	applied := make(chan struct{}, 10)
-	_, stop := run(t, quick(pool).OnStep(func(ctx context.Context, _ pgx.Tx, step string) error {
+	_, stop := run(t, quick(t, pool).OnStep(func(ctx context.Context, _ pgx.Tx, step string) error {
 		if step == "applied" {
 			applied <- struct{}{}
 			<-ctx.Done() // the service stops
@@ -99,7 +99,7 @@ func TestWatermillCommitsHalfABatchWhenClosed(t *testing.T) {
 	stop()
 	require.Zero(t, one[int64](t, pool, `select count(*) from leat.channel_minutes`))
 	require.Zero(t, one[int64](t, pool, `select max(position) from leat.projections`))
-	run(t, quick(pool))
+	run(t, quick(t, pool))
 	caughtUp(t, pool)
 	requireEqual(t, pool)
 }
@@ -109,7 +109,7 @@ func TestWatermillKnowsNoReadCommitted(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
 	var level atomic.Value
-	run(t, quick(pool).OnStep(func(ctx context.Context, tx pgx.Tx, step string) error {
+	run(t, quick(t, pool).OnStep(func(ctx context.Context, tx pgx.Tx, step string) error {
 		if step != "begun" {
 			return nil
 		}
@@ -126,7 +126,7 @@ func TestWatermillKnowsNoReadCommitted(t *testing.T) {
 func TestWatermillPositionsAndTables(t *testing.T) {
 	t.Parallel()
 	pool := dbtest.New(t)
-	run(t, quick(pool))
+	run(t, quick(t, pool))
 	do(t, pool, `select leat.declare_channel('s', 'queue', 'standard', '{}', 'test')`)
 	caughtUp(t, pool)
 	require.EqualValues(t, 1, one[int64](t, pool, `select min(position) from leat.events`))
