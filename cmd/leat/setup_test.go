@@ -18,10 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"leat/api/client"
+	"leat/migrations/dbtest"
 )
 
 // patience is how long a test waits for what a loaded machine does late.
 const patience = 30 * time.Second
+
+// sight says, when a wait has failed, what there is then.
+type sight func() string
+
+func (s sight) String() string { return s() }
 
 // process is a running `leat serve`.
 type process struct {
@@ -172,10 +178,8 @@ func value[T any](p *process, args ...string) T {
 // dataFolder is a folder that the server's user may pass.
 func dataFolder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "leat-test-")
-	require.NoError(t, err)
+	dir := dbtest.Folder(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
 	return filepath.Join(dir, "data")
 }
 

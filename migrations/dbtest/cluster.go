@@ -25,6 +25,8 @@ var testSettings = map[string]string{
 var sharedSettings = map[string]string{
 	"fsync":                 "off",
 	"full_page_writes":      "off",
+	"max_wal_size":          "256MB",
+	"min_wal_size":          "64MB",
 	"max_wal_senders":       "50",
 	"max_replication_slots": "50",
 }
@@ -34,11 +36,7 @@ var sharedSettings = map[string]string{
 // restarts the server but the test, unless it calls the server's Run.
 func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
-	// Not t.TempDir, whose parents are closed to the user the server runs as.
-	dir, err := os.MkdirTemp("", "leat-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	server, err := pgserver.Start(t.Context(), config(dir, settings))
+	server, err := pgserver.Start(t.Context(), config(Folder(t), settings))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -52,6 +50,23 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	require.NoError(t, err)
 	return server
 }
+
+// Folder gives the test a folder for the data of a server, which that server's user may
+// enter, unlike one of t.TempDir. It is in memory where there is room, but not that of a
+// benchmark, which is about disks too.
+func Folder(t testing.TB) string {
+	t.Helper()
+	parent := inMemory()
+	if _, measures := t.(*testing.B); measures {
+		parent = ""
+	}
+	dir, err := makeFolder(parent)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
+}
+
+func makeFolder(parent string) (string, error) { return os.MkdirTemp(parent, "leat-test-") }
 
 func config(dir string, settings map[string]string) pgserver.Config {
 	all := maps.Clone(testSettings)

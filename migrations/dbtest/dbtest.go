@@ -101,7 +101,7 @@ func (e *environment) open() error {
 func (e *environment) start(ctx context.Context) (err error) {
 	address := os.Getenv(URLEnv)
 	if address == "" {
-		if e.dir, err = os.MkdirTemp("", "leat-test-"); err != nil {
+		if e.dir, err = makeFolder(inMemory()); err != nil {
 			return err
 		}
 		if e.server, err = pgserver.Start(ctx, config(e.dir, sharedSettings)); err != nil {

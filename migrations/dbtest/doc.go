@@ -13,8 +13,10 @@
 //
 // The server of a test binary is started by the first New and stopped by Main.
 // It does not sync to disk, which a crash of the machine would not survive, but
-// a crash of the server does. With LEAT_TEST_DATABASE_URL set, the server of
-// that URL is used instead; its role must be a superuser.
+// a crash of the server does. Its data is in /dev/shm where there is room, and stays
+// there when the tests are killed: folders leat-test-* may go then. With
+// LEAT_TEST_DATABASE_URL set, the server of that URL is used instead; its role must be a
+// superuser.
 //
 // Main also fails the binary when goroutines are left over.
 package dbtest

@@ -30,9 +30,7 @@ func Standby(t testing.TB, primary *pgserver.Server, settings map[string]string)
 		Scan(&folder, &programs)
 	require.NoError(t, err)
 
-	dir, err := os.MkdirTemp("", "leat-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir := Folder(t)
 	copying := exec.CommandContext(t.Context(), filepath.Join(programs, "pg_basebackup"), "--dbname", primary.URL(),
 		"--pgdata", filepath.Join(dir, "pgdata"), "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")
 	out, err := copying.CombinedOutput()

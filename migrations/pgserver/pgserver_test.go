@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"leat/migrations/dbtest"
 	"leat/migrations/pgserver"
 )
 
@@ -38,9 +39,7 @@ func config(dir string) pgserver.Config {
 // tempDir is open to the user that the server runs as, unlike t.TempDir.
 func tempDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "leat-test-")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	dir := dbtest.Folder(t)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	return dir
 }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package dbtest
+
+// inMemory is not known here.
+func inMemory() string { return "" }
