@@ -92,7 +92,7 @@ func newTheatre(t *testing.T) *theatre {
 	h.pool, err = pgxpool.New(t.Context(), h.postgres.URL())
 	require.NoError(t, err)
 	t.Cleanup(h.pool.Close)
-	h.broker = serveProcess(t, "--database-url", h.postgres.URL())
+	h.serve()
 	h.address = strings.TrimPrefix(h.broker.url, "http://")
 	h.broker.leat("channel", "declare", "events", "--kind", "stream")
 	t.Cleanup(func() {
@@ -159,7 +159,14 @@ func (h *theatre) killTail() {
 func (h *theatre) killBroker() {
 	h.Helper()
 	h.broker.stop(os.Kill)
-	h.broker = serveProcess(h.T, "--database-url", h.postgres.URL(), "--listen", h.address)
+	h.serve("--listen", h.address)
+}
+
+// serve starts a broker, without the projections: they follow the log, nothing here
+// depends on them, and each start would cost as much again.
+func (h *theatre) serve(args ...string) {
+	h.Helper()
+	h.broker = serveProcess(h.T, append([]string{"--database-url", h.postgres.URL(), "--projections=false"}, args...)...)
 }
 
 func (h *theatre) killPostgres() {

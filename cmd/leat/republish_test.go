@@ -50,7 +50,7 @@ func TestRepublishByHand(t *testing.T) {
 	require.Eventually(t, func() bool {
 		replays := value[api.ReplayPage](broker, "republish", "list").Replays
 		return len(replays) == 1 && replays[0].Messages > 3
-	}, patience, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond, "the replay does not get on its way")
 	broker.stop(syscall.SIGKILL)
 	said := bufio.NewScanner(complaints)
 	require.True(t, said.Scan())
