@@ -17,20 +17,28 @@ func archiveCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "archive",
 		Short: "Write the log to compressed files, as far as they do not hold it yet",
-		Long: "Write the log to compressed files, as far as they do not hold it yet: NDJSON as leat replay writes it, in zstd,\n" +
-			"and a manifest.json with the digests of the files and of the log's chain. It seals the log first. What is\n" +
-			"archived is noted in the log (log.archived). leat replay --archive reads it back.",
+		Long: "Write the log to compressed files, as far as they do not hold it yet, and a manifest.json with the digests\n" +
+			"of the files and of the log's chain. It seals the log first. What is archived is noted in the log (log.archived).\n" +
+			"leat replay --archive reads it back, whatever the formats of its files:\n\n" +
+			"  ndjson   the lines of leat replay, in zstd\n" +
+			"  parquet  a table for DuckDB, Spark and the like, with a column for each member of an event",
 		Example: `  leat archive --to /backup/leat
+  leat archive --to /backup/leat-tables --format parquet
   leat replay --archive /backup/leat --channel orders --since 2026-01-01T00:00:00Z`,
 	}
 	to := cmd.Flags().String("to", "", "the folder of the archive")
+	name := cmd.Flags().String("format", "", "of the files that it writes: ndjson or parquet (default: as the archive's last file; ndjson in a new one)")
 	cmd.RunE = c.remote(func(c *call) error {
 		if *to == "" {
 			return wrongUsage(cmd, "say where with --to")
 		}
+		format, err := archiveFormat(cmd, *name)
+		if err != nil {
+			return err
+		}
 		var at, end atomic.Int64
 		done := follow(c.ctx(), "archiving", func(context.Context) (int64, int64, error) { return at.Load(), end.Load(), nil })
-		manifest, added, err := archive.Write(c.ctx(), c.broker, *to, func(to, settled eventstore.Position) {
+		manifest, added, err := archive.Write(c.ctx(), c.broker, *to, format, func(to, settled eventstore.Position) {
 			at.Store(int64(to))
 			end.Store(int64(settled))
 		})
@@ -51,6 +59,18 @@ func archiveCommand(c *cli) *cobra.Command {
 		})
 	})
 	return cmd
+}
+
+// archiveFormat is "" where the archive is to go on as it is.
+func archiveFormat(cmd *cobra.Command, name string) (archive.Format, error) {
+	if !cmd.Flags().Changed("format") {
+		return "", nil
+	}
+	format, err := archive.ParseFormat(name)
+	if err != nil {
+		return "", wrongUsage(cmd, "--format must be %s or %s", archive.NDJSON, archive.Parquet)
+	}
+	return format, nil
 }
 
 // replayArchive is replay from an archive.

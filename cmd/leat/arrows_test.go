@@ -39,6 +39,7 @@ var homes = map[string][]string{
 	"github.com/spf13/":                      {"leat/cmd"},
 	"github.com/lmittmann/tint":              {"leat/cmd"},
 	"github.com/schollz/progressbar/":        {"leat/cmd"},
+	"github.com/parquet-go/":                 {"leat/cmd/leat/internal/archive"},
 	"github.com/HdrHistogram/":               {"leat/cmd"},
 	"github.com/prometheus/procfs":           {"leat/cmd"},
 	"golang.org/x/term":                      {"leat/cmd"},

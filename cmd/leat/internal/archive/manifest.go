@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	manifestName = "manifest.json"
-	format       = "leat-archive-1"
+	manifestName   = "manifest.json"
+	manifestFormat = "leat-archive-1"
 )
 
 // Manifest lists the files of an archive, in the order of the log.
@@ -25,10 +25,11 @@ type Manifest struct {
 // File is a range of the log in a file.
 type File struct {
 	Name     string              `json:"file"`
+	Format   Format              `json:"format"`
 	From     eventstore.Position `json:"from"`
 	To       eventstore.Position `json:"to"`
 	Events   int64               `json:"events"`
-	Bytes    int64               `json:"bytes"` // before compression
+	Bytes    int64               `json:"bytes"` // of the lines
 	Size     int64               `json:"size"`  // of the file
 	SHA256   eventstore.Digest   `json:"sha256"`
 	Digest   eventstore.Digest   `json:"digest"`   // of the chain at To
@@ -44,7 +45,7 @@ func (f *File) cursor() string {
 // Open reads the manifest of an archive, one without files where there is none, and
 // looks whether its files are there.
 func Open(dir string) (Manifest, error) {
-	m := Manifest{Format: format, Files: []File{}}
+	m := Manifest{Format: manifestFormat, Files: []File{}}
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -59,11 +60,18 @@ func Open(dir string) (Manifest, error) {
 }
 
 func (m *Manifest) check(dir string) error {
-	if m.Format != format {
-		return fmt.Errorf("%s is of the format %q, not %q", filepath.Join(dir, manifestName), m.Format, format)
+	if m.Format != manifestFormat {
+		return fmt.Errorf("%s is of the format %q, not %q", filepath.Join(dir, manifestName), m.Format, manifestFormat)
 	}
-	for i, f := range m.Files {
-		if f.Name != fileName(f.From, f.To) {
+	for i := range m.Files {
+		f := &m.Files[i]
+		if f.Format == "" { // as it was before there was another
+			f.Format = NDJSON
+		}
+		if _, err := ParseFormat(string(f.Format)); err != nil {
+			return fmt.Errorf("the file %s of the manifest: %w", f.Name, err)
+		}
+		if f.Name != fileName(f.Format, f.From, f.To) {
 			return fmt.Errorf("the manifest has a file %q for the positions %d to %d", f.Name, f.From, f.To)
 		}
 		if i > 0 && (f.From != m.Files[i-1].To+1 || f.Previous != m.Files[i-1].Digest) {
@@ -80,8 +88,8 @@ func (m *Manifest) check(dir string) error {
 	return nil
 }
 
-func fileName(from, to eventstore.Position) string {
-	return fmt.Sprintf("events-%019d-%019d.ndjson.zst", from, to)
+func fileName(format Format, from, to eventstore.Position) string {
+	return fmt.Sprintf("events-%019d-%019d%s", from, to, format.codec().extension())
 }
 
 // save replaces the manifest, in one step.

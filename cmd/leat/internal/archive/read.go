@@ -1,16 +1,12 @@
 package archive
 
 import (
-	"bufio"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/klauspost/compress/zstd"
 
 	"leat/api"
 	"leat/eventstore"
@@ -25,7 +21,7 @@ func Read(dir string, first, last eventstore.Position, visit func(e *api.Event, 
 		return err
 	}
 	if len(m.Files) == 0 {
-		return fmt.Errorf("there is no archive in %s: it has no %s", dir, manifestName)
+		return fmt.Errorf("there is no archive in %s: it has no %s that names a file", dir, manifestName)
 	}
 	if begin := m.Files[0].From; first > 0 && first < begin {
 		return fmt.Errorf("the archive begins at position %d", begin)
@@ -37,24 +33,28 @@ func Read(dir string, first, last eventstore.Position, visit func(e *api.Event, 
 		if err := f.verify(dir); err != nil {
 			return err
 		}
-		more := true
-		err := f.each(dir, func(e *api.Event, line []byte) (err error) {
-			if e.Position >= first && (last == 0 || e.Position <= last) {
-				if more, err = visit(e, line); err == nil && !more {
-					return io.EOF
-				}
+		err := f.each(dir, func(e *api.Event, line []byte) error {
+			if e.Position < first || (last > 0 && e.Position > last) {
+				return nil
+			}
+			more, err := visit(e, line)
+			if err == nil && !more {
+				return errStop
 			}
 			return err
 		})
-		if err != nil || !more {
+		if errors.Is(err, errStop) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// verify holds a file against the manifest. Of one that differs it says how far it can
-// be read.
+// verify holds a file against the manifest. Of lines that differ it says how far they
+// can be read.
 func (f *File) verify(dir string) error {
 	path := filepath.Join(dir, f.Name)
 	file, err := os.Open(path)
@@ -69,6 +69,9 @@ func (f *File) verify(dir string) error {
 	if eventstore.Digest(sum.Sum(nil)) == f.SHA256 {
 		return nil
 	}
+	if f.Format == Parquet { // what is wrong in one may be anything, and its end says where to begin
+		return fmt.Errorf("%s is not what was archived: its SHA-256 differs from the manifest's", path)
+	}
 	last := f.From - 1
 	err = f.each(dir, func(e *api.Event, _ []byte) error {
 		last = e.Position
@@ -80,34 +83,33 @@ func (f *File) verify(dir string) error {
 	return fmt.Errorf("%s is not what was archived: it is damaged behind position %d: %w", path, last, err)
 }
 
-// maxLine is more than an event can have: 64 MiB of payload in base64, and the rest.
-const maxLine = 256 << 20
+// errStop ends a visit that has seen enough. It is not io.EOF, which is also what a
+// file that was cut may give.
+var errStop = errors.New("enough")
 
-// each visits the events of a file, until the end or io.EOF.
+// each visits the events of a file, until the end or an error.
 func (f *File) each(dir string, visit func(e *api.Event, line []byte) error) (err error) {
 	file, err := os.Open(filepath.Join(dir, f.Name))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	packed, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1))
-	if err != nil {
-		return err
+	var (
+		events int64
+		failed error // the visitor
+	)
+	err = f.Format.codec().read(file, func(e *api.Event, line []byte) error {
+		events++
+		failed = visit(e, line)
+		return failed
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil:
+		return fmt.Errorf("read %s: %w", f.Name, err)
+	case events != f.Events:
+		return fmt.Errorf("%s has %d events, and the manifest says %d", f.Name, events, f.Events)
 	}
-	defer packed.Close()
-	lines := bufio.NewScanner(packed)
-	lines.Buffer(make([]byte, 1<<16), maxLine)
-	for lines.Scan() {
-		var e api.Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("read an event of %s: %w", f.Name, err)
-		}
-		switch err := visit(&e, lines.Bytes()); {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-	return lines.Err()
+	return nil
 }

@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 
-	"github.com/klauspost/compress/zstd"
-
 	"leat/api"
 	"leat/api/client"
 	"leat/eventstore"
@@ -24,14 +22,23 @@ type Source interface {
 	NoteArchive(ctx context.Context, r api.ArchivedRange) (api.ArchiveResult, error)
 }
 
-// Write seals the log and brings the archive up to its end. It answers the manifest
-// and how many of its files are new. progress is told how far it is.
-func Write(ctx context.Context, from Source, dir string, progress func(done, end eventstore.Position)) (m Manifest, added int, err error) {
+// Write seals the log and brings the archive up to its end, with files of a format, ""
+// for that of the last one. It answers the manifest and how many of its files are new.
+// progress is told how far it is.
+func Write(ctx context.Context, from Source, dir string, format Format, progress func(done, end eventstore.Position)) (m Manifest, added int, err error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return m, 0, fmt.Errorf("make the archive: %w", err)
 	}
-	if m, err = Open(dir); err != nil {
+	unlock, err := lock(dir)
+	if err != nil {
 		return m, 0, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	if m, err = begin(dir); err != nil {
+		return m, 0, err
+	}
+	if format == "" {
+		format = m.lastFormat()
 	}
 	if _, err := from.SealLog(ctx); err != nil {
 		return m, 0, err
@@ -53,7 +60,7 @@ func Write(ctx context.Context, from Source, dir string, progress func(done, end
 		if page.Seals == 0 {
 			break
 		}
-		f, err := writeFile(ctx, from, dir, &page)
+		f, err := writeFile(ctx, from, dir, format, &page)
 		if err != nil {
 			return m, added, fmt.Errorf("archive positions %d to %d: %w", page.From, page.To, err)
 		}
@@ -97,8 +104,8 @@ func left(err error) bool {
 }
 
 // writeFile copies the events of a page of the chain.
-func writeFile(ctx context.Context, from Source, dir string, page *api.ChainPage) (File, error) {
-	f := File{Name: fileName(page.From, page.To), From: page.From, To: page.To}
+func writeFile(ctx context.Context, from Source, dir string, format Format, page *api.ChainPage) (File, error) {
+	f := File{Name: fileName(format, page.From, page.To), Format: format, From: page.From, To: page.To, Seal: page.Seal}
 	var err error
 	if f.Digest, err = eventstore.ParseDigest(page.Digest); err != nil {
 		return f, err
@@ -106,27 +113,49 @@ func writeFile(ctx context.Context, from Source, dir string, page *api.ChainPage
 	if f.Previous, err = eventstore.ParseDigest(page.Previous); err != nil {
 		return f, err
 	}
-	f.Seal = page.Seal
 	err = replace(dir, f.Name, func(file *os.File) error {
 		sum := sha256.New()
 		size := &counter{to: io.MultiWriter(file, sum)}
-		packed, err := zstd.NewWriter(size, zstd.WithEncoderConcurrency(1))
+		packed, err := format.codec().write(size)
 		if err != nil {
 			return err
 		}
-		plain := &counter{to: packed}
+		lines := sha256.New()
+		plain := &counter{to: io.MultiWriter(packed, lines)}
 		_, err = from.CopyEvents(ctx, plain, client.EventsFilter{From: page.From, To: page.To}, client.ReplayConfig{})
 		if err := errors.Join(err, packed.Close()); err != nil {
 			return err
 		}
 		f.Events, f.Bytes, f.Size = plain.lines, plain.bytes, size.bytes
 		sum.Sum(f.SHA256[:0])
+		if f.Events != page.Events {
+			return fmt.Errorf("the log gave %d events, and %d were sealed", f.Events, page.Events)
+		}
+		if format == Parquet {
+			return proof(file, eventstore.Digest(lines.Sum(nil)))
+		}
 		return nil
 	})
-	if err == nil && f.Events != page.Events {
-		err = fmt.Errorf("the log gave %d events, and %d were sealed", f.Events, page.Events)
-	}
 	return f, err
+}
+
+// proof reads a file that was just written: it has to give the lines back that went
+// in. Whoever lets the log go because it is archived relies on what others wrote to
+// pack it.
+func proof(file *os.File, lines eventstore.Digest) error {
+	sum := sha256.New()
+	err := Parquet.codec().read(file, func(_ *api.Event, line []byte) error {
+		sum.Write(line)
+		sum.Write([]byte{'\n'})
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read back what was written: %w", err)
+	}
+	if eventstore.Digest(sum.Sum(nil)) != lines {
+		return errors.New("read back what was written: other events than were written")
+	}
+	return nil
 }
 
 // counter counts what is written.
