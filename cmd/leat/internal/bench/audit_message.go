@@ -12,16 +12,23 @@ import (
 const audits = 200
 
 // lookAt asks all that there is to ask about messages of one kind: where it is, what
-// happened to it, and to its family. It was asked before, so that it is warm.
+// happened to it, and to its family. It was asked before, by as many at once as the
+// broker has connections, so that it is warm: each session plans these statements once.
 func (l *lab) lookAt(ctx context.Context, c *clock, p *past, kind string) (tally, error) {
 	if err := p.serve(ctx); err != nil {
 		return tally{}, err
 	}
 	latency := newLatency()
-	for _, id := range p.messages[kind] {
-		if err := p.lookAtOne(ctx, id, kind); err != nil {
-			return tally{}, err
+	_, err := each(ctx, int(p.bed.node.Pool.Config().MaxConns), func(ctx context.Context, _ int) (int, error) {
+		for _, id := range p.messages[kind] {
+			if err := p.lookAtOne(ctx, id, kind); err != nil {
+				return 0, err
+			}
 		}
+		return 0, nil
+	})
+	if err != nil {
+		return tally{}, fmt.Errorf("warm up: %w", err)
 	}
 	if err := c.start(ctx); err != nil {
 		return tally{}, err

@@ -63,9 +63,6 @@ type floors struct {
 }
 
 func newFloors(ctx context.Context, b *bed) (*floors, error) {
-	if _, err := b.node.Pool.Exec(ctx, "select leat.make_partitions()"); err != nil {
-		return nil, fmt.Errorf("make partitions: %w", err)
-	}
 	if _, err := b.node.Pool.Exec(ctx, floorSchemaSQL); err != nil {
 		return nil, fmt.Errorf("make tables of the floors: %w", err)
 	}

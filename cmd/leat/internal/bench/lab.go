@@ -15,6 +15,7 @@ import (
 
 	"leat/api/client"
 	"leat/commands"
+	"leat/eventstore"
 )
 
 // patience bounds the clearing up, which has to happen whatever the context says.
@@ -129,8 +130,14 @@ func (l *lab) newDatabase(ctx context.Context, with Parts) (*bed, error) {
 	if _, err := l.admin.Exec(ctx, "create database "+b.name+" template template0"); err != nil {
 		return nil, fmt.Errorf("create scratch database: %w", err)
 	}
-	b.node, err = l.cfg.Start(ctx, b.url, with)
-	return b, err
+	if b.node, err = l.cfg.Start(ctx, b.url, with); err != nil {
+		return nil, err
+	}
+	// As a broker does before the first request: an append would be in their way.
+	if err := eventstore.New(b.node.Pool).MakePartitions(ctx); err != nil {
+		return nil, fmt.Errorf("make partitions: %w", err)
+	}
+	return b, nil
 }
 
 // inDatabase is a server's URL with another database.
