@@ -37,6 +37,11 @@ begin
             using errcode = 'LE003', column = case when from_offset is null then 'toOffset' else 'fromOffset' end;
     elsif from_position > drawn + 1 then
         raise exception 'The log has not come so far: its last position is %.', drawn using errcode = 'LE052', column = 'from';
+    elsif since > clock_timestamp() then
+        raise exception 'That time is still to come.' using errcode = 'LE052', column = 'since';
+    elsif to_position < from_position or to_offset < from_offset or until < since then
+        raise exception 'must not be before where the range begins' using errcode = 'LE003',
+            column = case when to_position < from_position then 'to' when to_offset < from_offset then 'toOffset' else 'until' end;
     end if;
     plan := row(0, channel.id, entry.id, coalesce(from_position, leat.log_start()), least(to_position, settled), since, until, pattern, rate, actor,
         clock_timestamp(), 1, channel.kind = 'stream', 0, 0, least(to_position, settled), null, 0,
@@ -89,12 +94,23 @@ $$;
 -- Refuses to go on where the retention of the log has dropped what comes next.
 create function leat.check_replay_log(replay leat.replays) returns void
 language plpgsql stable as $$ -- runs under its callers' settings
+declare
+    gap record;
 begin
     if replay.next < (case when replay.by_offset then leat.first_offset(replay.source_id) else leat.log_start() end)
         or (replay.id = 0 and replay.from_position < leat.log_start())
     then
         raise exception 'The log begins at position %: what was before has left it by its retention.', leat.log_start()
             using errcode = 'LE053', detail = leat.log_start();
+    end if;
+    select g.low, g.high into gap
+    from leat.log_gaps() g
+    where g.high >= case when replay.by_offset then replay.from_position else greatest(replay.next, replay.from_position) end
+      and g.low <= replay.to_position
+    limit 1;
+    if found then
+        raise exception 'Positions % to % are gone from the log: somebody has dropped or detached their partition.', gap.low, gap.high
+            using errcode = 'LE053', detail = gap.high + 1;
     end if;
 end
 $$;

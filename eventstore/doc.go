@@ -73,6 +73,15 @@
 // dropped; a state in the past, between the two, may have held messages whose
 // beginning is gone.
 //
+// # Gaps
+//
+// A partition that somebody has dropped by hand leaves a gap (leat.log_gaps), which
+// costs nothing to know: it is what no partition covers. Store.Run says so; queries
+// refuse what lies there (queries/gone.go), TrimGaps lets streams begin behind it, and
+// make_partitions makes room again when it was the partition that is written to
+// (TestGapInLog, TestGapInStream, TestGapWhereItIsWritten). Of the last partition, with
+// none behind it, only the chain of seals tells.
+//
 // # Restores
 //
 // leat.home has which database this is: the system identifier of the server, the oid
@@ -96,7 +105,7 @@
 //
 // Reading order: event.go, kind.go, position.go, receipt.go, stream.go,
 // pattern.go, errors.go, sqlstate.go, append.sql, stream.sql, store.go, head.go, partitions.go,
-// restore.go, restore.sql,
+// gaps.go, gaps.sql, restore.go, restore.sql,
 // chain.go, canonical.go, seal.go, verify.go, seal.sql,
 // retention.go, retention.sql, archive.go, archive.sql.
 package eventstore

@@ -21,12 +21,15 @@ const makePartitionsSQL = `-- eventstore.makePartitions
 select leat.make_partitions()`
 
 // Run keeps partitions of the log ahead of need, and looks whether the database was
-// exchanged, until the context ends, and then returns nil. The first round decides: its error is returned, so that a
+// exchanged or has lost a part of the log, until the context ends, and then returns nil. The first round decides: its error is returned, so that a
 // wrong database is noticed at the start. Later errors are logged and the round
 // is tried again; while it fails, the log grows in its default partition.
 func (s *Store) Run(ctx context.Context) error {
 	if err := s.MakePartitions(ctx); err != nil && ctx.Err() == nil && !passes(err) {
 		return fmt.Errorf("make partitions: %w", err)
+	}
+	if err := s.TrimGaps(ctx); err != nil && ctx.Err() == nil && !passes(err) {
+		return err
 	}
 	tick := time.NewTicker(partitionsEvery)
 	defer tick.Stop()
@@ -37,7 +40,7 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := errors.Join(s.MakePartitions(ctx), s.NoticeRestore(ctx, false))
+		err := errors.Join(s.MakePartitions(ctx), s.NoticeRestore(ctx, false), s.TrimGaps(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -3,6 +3,7 @@ package eventstore
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,6 +15,7 @@ type Store struct {
 	Logger *slog.Logger
 
 	pool *pgxpool.Pool
+	gaps atomic.Pointer[string] // that were found last
 }
 
 // New makes a store on a migrated database.

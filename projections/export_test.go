@@ -2,5 +2,5 @@ package projections
 
 // Statements are all the statements of the package.
 func Statements() []string {
-	return []string{aliveSQL, checkpointSQL, loseSQL, rebuildSQL, heldSQL, restoreStreamsSQL, setDurableSQL, verifySQL}
+	return []string{aliveSQL, gapsSQL, checkpointSQL, loseSQL, rebuildSQL, heldSQL, restoreStreamsSQL, setDurableSQL, verifySQL}
 }

@@ -150,8 +150,8 @@ end
 $$;
 
 -- Whether the log still has all that leat.fold reads of these channels up to a position:
--- it begins where it began, or a checkpoint stands in for what has left it, or the
--- channels are younger than its beginning.
+-- it begins where it began and has no gaps, or a checkpoint stands in for what has left
+-- it, or the channels are younger than that.
 create function leat.can_fold(upto bigint, channels integer[]) returns boolean
 language sql stable set search_path = '' as $$
     select not exists (
@@ -159,7 +159,14 @@ language sql stable set search_path = '' as $$
             from leat.log_begin b
             join leat.channels c on c.epoch < b.first_position
             where c.id = any (can_fold.channels))
+            and not exists (
+                select
+                from leat.log_gaps() g
+                join leat.channels c on c.epoch <= g.high
+                where g.low <= can_fold.upto and c.id = any (can_fold.channels))
         or exists (
-            select from leat.checkpoints c
-            where c.position <= can_fold.upto and can_fold.upto >= all (c.included))
+            select
+            from leat.checkpoints c
+            where c.position <= can_fold.upto and can_fold.upto >= all (c.included)
+              and not exists (select from leat.log_gaps() g where g.high > c.position and g.low <= can_fold.upto))
 $$;

@@ -120,7 +120,9 @@ begin
     union all
     select s.* from leat.verify_streams() s where not use_checkpoint
     union all
-    select r.* from leat.verify_replays() r where not use_checkpoint;
+    select r.* from leat.verify_replays() r where not use_checkpoint
+    union all -- nobody can compare with what the log has lost
+    select 0, 0, jsonb_build_object('goneFrom', g.low, 'goneTo', g.high), null from leat.log_gaps() g;
 end
 $$;
 

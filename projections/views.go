@@ -205,6 +205,20 @@ func (v *Views) Run(ctx context.Context) error {
 	}
 }
 
+const gapsSQL = `-- projections.gaps
+select coalesce(string_agg(format('%s to %s', g.low, g.high), ', '), '')
+from leat.log_gaps() g`
+
+// gaps says what the log has lost, of which no view can be made.
+func (v *Views) gaps(ctx context.Context) error {
+	var gaps string
+	err := v.pool.QueryRow(ctx, gapsSQL).Scan(&gaps)
+	if err == nil && gaps != "" {
+		v.logger.Error("somebody has dropped partitions of the log: messages that were there are lost, unless a checkpoint has them", "positions", gaps)
+	}
+	return err
+}
+
 func (v *Views) keep(ctx context.Context, checkpointed *time.Time) error {
 	alive, err := v.Alive(ctx)
 	if err != nil {
@@ -218,6 +232,9 @@ func (v *Views) keep(ctx context.Context, checkpointed *time.Time) error {
 			return err
 		}
 		v.logger.Info("queue views rebuilt", "messages", messages, "took", time.Since(began).Round(time.Millisecond))
+		if err := v.gaps(ctx); err != nil {
+			return err
+		}
 	}
 	if time.Since(*checkpointed) < checkpointEvery {
 		return nil

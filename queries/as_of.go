@@ -122,7 +122,7 @@ func (q *Queries) reaches(ctx context.Context, m Moment, channel *eventstore.Cha
 		return err
 	}
 	e := eventstore.NewError(eventstore.EventsGone,
-		"What queues held is known from position %d on: of what was before, parts have left the log by its retention.", first)
+		"What queues held is known from position %d on: of what was before, parts have left the log, by its retention or by somebody's hand.", first)
 	e.First = first
 	return e
 }

@@ -2,6 +2,9 @@ package queries
 
 import (
 	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"leat/eventstore"
 )
@@ -18,7 +21,55 @@ func (q *Queries) stillThere(ctx context.Context, p eventstore.Position) error {
 	if p < begin {
 		return eventsGone(begin)
 	}
-	return nil
+	return q.whole(ctx, p, p)
+}
+
+const gapSQL = `-- queries.gap
+select g.low, g.high
+from leat.log_gaps() g
+where g.high >= $1
+  and g.low <= $2
+order by g.low
+limit 1`
+
+// whole refuses a range of positions of which somebody has dropped a partition.
+func (q *Queries) whole(ctx context.Context, low, high eventstore.Position) error {
+	type gap struct{ Low, High eventstore.Position }
+	gaps, err := collect(ctx, q.pool, pgx.RowToStructByPos[gap], gapSQL, low, high)
+	if err != nil || len(gaps) == 0 {
+		return err
+	}
+	g := gaps[0]
+	e := eventstore.NewError(eventstore.EventsGone,
+		"Positions %d to %d are gone from the log, which retention has not dropped: somebody has dropped or detached their partition. "+
+			"What was before ends with position %d, what came behind begins with %d.", g.Low, g.High, g.Low-1, g.High+1)
+	e.First = g.High + 1
+	return e
+}
+
+// ended are the kinds behind which nothing happens to a message any more.
+var ended = []eventstore.Kind{
+	eventstore.MessageAcked, eventstore.MessageExpired, eventstore.MessagePurged, eventstore.MessageDiscarded,
+}
+
+// wholeStory refuses the history of a message, of which nothing has come behind these
+// events, if what comes next may be gone.
+func (q *Queries) wholeStory(ctx context.Context, b *beginning, events []Event) error {
+	last := b.Position
+	if n := len(events); n > 0 {
+		last = events[n-1].Position
+		if slices.Contains(ended, events[n-1].Kind) {
+			return nil
+		}
+	}
+	if b.unsettled() {
+		return nil
+	}
+	settled, _, _, err := q.now(ctx)
+	if err != nil {
+		return err
+	}
+	return q.whole(ctx, last, settled)
 }
 
 // messageNotFound tells a message that never was from one that has left the log.

@@ -220,6 +220,9 @@ func (q *Queries) History(ctx context.Context, id eventstore.MessageID, f Histor
 	if err == nil {
 		h.OriginID = b.Origin
 		h.Events, next, err = q.history(ctx, b, after, limit)
+		if err == nil && next == "" {
+			err = q.wholeStory(ctx, b, h.Events)
+		}
 	}
 	return h, next, wrap(err, "read history of message %d", id)
 }

@@ -59,11 +59,15 @@ where r.name = $1`
 
 // Relay looks at a relay.
 func (q *Queries) Relay(ctx context.Context, name string) (Relay, error) {
+	none := eventstore.NewError(eventstore.RelayNotFound, "There is no relay %q.", name)
+	if checkText("relay", name) != nil {
+		return Relay{}, none
+	}
 	rows, err := q.pool.Query(ctx, relaySQL, name)
 	if err != nil {
 		return Relay{}, wrap(err, "look at relay %s", name)
 	}
-	relay, err := one(rows, scanRelay, eventstore.NewError(eventstore.RelayNotFound, "There is no relay %q.", name))
+	relay, err := one(rows, scanRelay, none)
 	return relay, wrap(err, "look at relay %s", name)
 }
 

@@ -65,7 +65,7 @@ func (q *Queries) span(ctx context.Context, f *EventsFilter, after eventstore.Po
 			return reach{}, err
 		}
 	}
-	return reach{low, end - 1}, nil
+	return reach{low, end - 1}, q.whole(ctx, low, end-1)
 }
 
 // The latest of a few neighbours, since a single one may have waited.

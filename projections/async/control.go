@@ -3,6 +3,8 @@ package async
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"leat/eventstore"
 )
@@ -51,6 +53,9 @@ func (s *Service) Rebuild(ctx context.Context, name, actor string, force bool) (
 }
 
 func (s *Service) change(ctx context.Context, what, name, sql string, args ...any) (changed bool, err error) {
+	if strings.IndexByte(name, 0) >= 0 || !utf8.ValidString(name) {
+		return false, eventstore.NewError(eventstore.ProjectionNotFound, "There is no projection %q.", name)
+	}
 	if err := s.cfg.Pool.QueryRow(ctx, sql, args...).Scan(&changed); err != nil {
 		return false, fmt.Errorf("%s projection %s: %w", what, name, eventstore.FromPg(err))
 	}

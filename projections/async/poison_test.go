@@ -202,6 +202,8 @@ func TestStopAndStart(t *testing.T) {
 
 	_, err = s.Stop(t.Context(), "nothing", "ann")
 	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
+	_, err = s.Start(t.Context(), "\x00", "ann")
+	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
 	_, err = s.Rebuild(t.Context(), "nothing", "ann", false)
 	require.ErrorIs(t, err, &eventstore.Error{Code: eventstore.ProjectionNotFound})
 }

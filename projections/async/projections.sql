@@ -141,11 +141,11 @@ create function leat.rebuild_projection(projection text, code_version integer, w
 language plpgsql set search_path = '' as $$
 declare
     number integer;
-    begins bigint := (select b.first_position from leat.log_begin b);
+    begins bigint := greatest((select b.first_position from leat.log_begin b), (select max(g.high) + 1 from leat.log_gaps() g));
 begin
     perform leat.lock_projection(projection);
     if begins is not null and not force then
-        raise exception 'The log begins at position %: what % has of before would be gone when it is built anew. Force it to let that go.',
+        raise exception 'The log is whole from position % on only: what % has of before would be gone when it is built anew. Force it to let that go.',
             begins, projection
             using errcode = 'LE053', detail = begins;
     end if;
