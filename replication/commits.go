@@ -297,7 +297,7 @@ func (c *commit) refusal(v verdict, asked eventstore.Offset) error {
 			" lies before it: only a reset moves it back."
 		e.Resume = resume
 	case eventstore.PointMoved:
-		e.Message = "Point " + c.point + " was reset: connect again to read from where it is now."
+		e.Message = pointMovedText(c.point)
 	case eventstore.PointTaken:
 		e.Message = "Another consumer reads with point " + c.point + " now."
 	default:

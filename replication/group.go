@@ -237,7 +237,7 @@ func (m *membership) endOf(state string) error {
 	case "taken":
 		return pointTaken(m.point)
 	case "moved":
-		return eventstore.NewError(eventstore.PointMoved, "Point %s was reset: connect again to read from where it is now.", m.point)
+		return eventstore.NewError(eventstore.PointMoved, "%s", pointMovedText(m.point))
 	case "deleted":
 		return eventstore.NewError(eventstore.PointNotFound, "Point %s of stream %s was deleted.", m.point, m.stream)
 	case "gone":
@@ -245,6 +245,10 @@ func (m *membership) endOf(state string) error {
 	default:
 		return eventstore.NewError(eventstore.Internal, "The broker does not know the state %q of a member.", state)
 	}
+}
+
+func pointMovedText(point string) string {
+	return "Point " + point + " was moved by somebody else: connect again to read from where it is now."
 }
 
 func pointTaken(point string) error {

@@ -1,6 +1,7 @@
 package replication_test
 
 import (
+	"context"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -475,4 +476,52 @@ func TestF28MembersComeBackAfterCrash(t *testing.T) {
 	newer := other.join(eventstore.SubscribeRequest{Point: "alone"})
 	require.EqualValues(t, 30, nextOf(t, newer))
 	refused(t, eventstore.PointTaken, ends(t, alone))
+}
+
+// F28: where the database comes back with a commit of which nobody was told, or without one
+// that was answered, readers go on where they were, and nothing comes twice to them. Where
+// others have read on meanwhile, a reader without a group has to come again.
+func TestF28MembersComeBackInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for next, end := range map[eventstore.Offset]eventstore.Code{13: "", 2: "", 20: "", 50: eventstore.PointMoved} {
+		t.Run(next.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.publish(100)
+			alone := l.join(eventstore.SubscribeRequest{Point: "alone", Start: earliest})
+			group := l.join(eventstore.SubscribeRequest{Point: "group", Partitions: 2, Start: earliest})
+			require.NoError(t, alone.Commit(ctx, map[int]eventstore.Offset{0: 9}))
+			require.NoError(t, group.Commit(ctx, map[int]eventstore.Offset{0: 9, 1: 9}))
+			release := l.hold(`select from leat.point_positions for update`)
+			for _, last := range []eventstore.Offset{12, 19} {
+				short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				require.ErrorIs(t, alone.Commit(short, map[int]eventstore.Offset{0: last}), context.DeadlineExceeded)
+				require.ErrorIs(t, group.Commit(short, map[int]eventstore.Offset{0: last, 1: last}), context.DeadlineExceeded)
+				cancel()
+			}
+			granted, shared := alone.Grants(), group.Grants()
+			release()
+			exec := func(sql string, args ...any) {
+				_, err := l.pool.Exec(ctx, sql, args...)
+				require.NoError(t, err)
+			}
+			exec(`delete from leat.point_members`)
+			exec(`delete from leat.point_holders`)
+			exec(`update leat.point_positions set next_offset = $1`, next)
+			run(t, l.Run)
+			if end != "" {
+				refused(t, end, ends(t, alone))
+				require.Eventually(t, func() bool { return !maps.Equal(shared, group.Grants()) }, patience, 5*time.Millisecond)
+				return
+			}
+			require.Eventually(t, func() bool { // from the look after that on, at the latest
+				return l.holders() == 5 && group.Commit(ctx, map[int]eventstore.Offset{0: 29, 1: 29}) == nil
+			}, patience, 5*time.Millisecond)
+			require.NoError(t, alone.Commit(ctx, map[int]eventstore.Offset{0: 29}))
+			require.Equal(t, granted, alone.Grants())
+			require.Equal(t, shared, group.Grants())
+			require.Equal(t, []eventstore.Offset{30}, l.positions("alone"))
+			require.Equal(t, []eventstore.Offset{30, 30}, l.positions("group"))
+		})
+	}
 }

@@ -313,11 +313,21 @@ func (m *membership) hold(s seen) {
 }
 
 // grant notes that the member holds a partition. One that was forgotten, and is back,
-// goes on where it was if nobody has moved the position meanwhile. The mutex is held.
+// goes on where it was, unless others have read further meanwhile: what lies behind the
+// position is with the subscriber, also where the last commits were lost, or one has come
+// through of which no answer came. Without a group there is no other way to go on within a
+// connection. The mutex is held.
 func (m *membership) grant(partition int, since time.Time, next eventstore.Offset) {
 	_, before := m.grants[partition]
-	ours := m.again && (m.known[partition] == next || m.sent[partition] == next)
-	if !before || !m.since[partition].Equal(since) && !ours {
+	ours := m.again && next <= max(m.known[partition], m.sent[partition])
+	switch {
+	case before && (m.since[partition].Equal(since) || ours):
+	case before && m.partitions <= 1:
+		m.err = m.endOf("moved")
+		m.grants = map[int]grant{}
+		m.version++
+		return
+	default:
 		m.version++
 		m.grants[partition] = grant{m.version, next}
 		m.known[partition] = next
