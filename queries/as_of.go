@@ -127,6 +127,36 @@ func (q *Queries) reaches(ctx context.Context, m Moment, channel *eventstore.Cha
 	return e
 }
 
+const settingsSQL = `-- queries.settings
+select coalesce(max(x.position), 0)
+from leat.log_begin b
+join leat.channels c on c.epoch < b.first_position
+cross join lateral (
+    select e.position
+    from leat.events e
+    where e.channel_id = c.id
+      and e.kind in ('channel.declared', 'channel.altered')
+    order by e.position
+    limit 1
+) x
+where x.position > $1
+  and ` + livingSQL + `
+  and c.kind <> 'stream'
+  and ($2::integer is null or c.id = $2)`
+
+// hasSettings refuses a moment at which a channel, or one of them, had settings that have
+// left the log, and others since.
+func (q *Queries) hasSettings(ctx context.Context, m Moment, channel *eventstore.ChannelID) error {
+	var first eventstore.Position
+	if err := q.pool.QueryRow(ctx, settingsSQL, m.Position, channel).Scan(&first); err != nil || first == 0 {
+		return err
+	}
+	e := eventstore.NewError(eventstore.EventsGone,
+		"What settings channels had is known from position %d on: what was before has left the log by its retention.", first)
+	e.First = first
+	return e
+}
+
 const channelAtSQL = `-- queries.channelAt
 select c.id, c.kind
 from leat.channels c
@@ -214,6 +244,9 @@ const channelsAsOfSQL = `-- queries.channelsAsOf` + channelsAtSQL
 // in them.
 func (q *Queries) ChannelsAsOf(ctx context.Context, m Moment) ([]ChannelStatus, error) {
 	err := q.reaches(ctx, m, nil)
+	if err == nil {
+		err = q.hasSettings(ctx, m, nil)
+	}
 	if err != nil {
 		return nil, wrap(err, "list channels as of %d", m.Position)
 	}
@@ -229,6 +262,9 @@ func (q *Queries) ChannelAsOf(ctx context.Context, name string, m Moment) (c Cha
 	}
 	if err == nil {
 		err = q.reaches(ctx, m, &found.ID)
+	}
+	if err == nil {
+		err = q.hasSettings(ctx, m, &found.ID)
 	}
 	if err != nil {
 		return c, wrap(err, "look at channel %q as of %d", name, m.Position)

@@ -304,4 +304,25 @@ func TestAsOfWhereTheLogIsGone(t *testing.T) {
 	require.EqualValues(t, 1, channels[0].Ready)
 	_, err = b.ChannelAsOf(ctx, "gone", late)
 	require.Equal(t, eventstore.ChannelNotFound, code(err))
+
+	// What it was declared with has left the log, and it has other settings now.
+	_, err = b.broker.AlterChannel(ctx, "test", "q", commands.PolicyPatch{Lease: new(time.Minute)})
+	require.NoError(t, err)
+	var altered eventstore.Position
+	require.NoError(t, b.pool.QueryRow(ctx, `select max(position) from leat.events where kind = 'channel.altered'`).Scan(&altered))
+	_, err = b.ChannelsAsOf(ctx, late)
+	require.Equal(t, eventstore.EventsGone, code(err))
+	_, err = b.ChannelAsOf(ctx, "q", late)
+	var refused *eventstore.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, []any{eventstore.EventsGone, altered}, []any{refused.Code, refused.First})
+	_, _, err = b.Messages(ctx, "q", queries.MessagesFilter{AsOf: &late})
+	require.NoError(t, err)
+	_, err = b.ChannelAsOf(ctx, "young", late)
+	require.NoError(t, err)
+	now, err := b.MomentAt(ctx, altered)
+	require.NoError(t, err)
+	changed, err := b.ChannelAsOf(ctx, "q", now)
+	require.NoError(t, err)
+	require.Equal(t, time.Minute, changed.Lease)
 }

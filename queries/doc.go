@@ -65,7 +65,7 @@
 // positions, behind its id: what an id costs that is nobody's.
 //
 // What is asked as of a moment reads the log up to it, from the checkpoint if that is
-// older: about 4 µs of server time for each event that is read, and 200 bytes of memory for
+// older: about 8 µs of server time for each event that is read, and 200 bytes of memory for
 // each message of the channel. So it is done one at a time, and broken off after a minute.
 //
 // # Failure handling

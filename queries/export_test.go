@@ -20,7 +20,7 @@ func (q *Queries) Death(ctx context.Context, id eventstore.MessageID) (eventstor
 func Statements() []string {
 	return []string{
 		anyPlanSQL, batchEventsSQL, batchEventsBackSQL, batchWindowSQL, batchWindowBackSQL, endsSQL, gapSQL, logBeginSQL, eventsBackSQL, windowBackSQL, beginningsSQL, channelIDSQL, channelIDsSQL, channelSQL, channelsSQL, circuitsSQL, contentSQL, copiesSQL, deathsSQL, eventsSQL, familyEventsSQL,
-		channelAtSQL, channelsAsOfSQL, circuitsAsOfSQL, deletedAtSQL, lastUntilSQL, messagesAsOfSQL, nowSQL, reachesSQL, timeoutSQL, trimmedAtSQL,
+		channelAtSQL, channelsAsOfSQL, circuitsAsOfSQL, deletedAtSQL, lastUntilSQL, messagesAsOfSQL, nowSQL, reachesSQL, settingsSQL, timeoutSQL, trimmedAtSQL,
 		brokersSQL, consumersSQL, failuresSQL, statisticsSQL, projectionsSQL, livePositionSQL, historySQL, horizonSQL, keyMessagesSQL, linkSQL, linksSQL, lockTimeoutSQL, lockViewsSQL, messagesSQL, plansSQL, pointsSQL, probeSQL, relaySQL, relaysSQL, sessionsSQL,
 		replaySQL, replaysSQL, settledHolderSQL, statusSQL, streamIDSQL, streamMessagesSQL, streamSQL, viewsAliveSQL, windowSQL,
 	}
