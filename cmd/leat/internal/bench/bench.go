@@ -174,8 +174,11 @@ func (c *Config) check() error {
 	case c.URL != "" && !isURL(c.URL):
 		return errNotURL
 	}
-	if all := newLab(*c); len(c.cases(all.works())) == 0 {
-		return fmt.Errorf("nothing to measure: only %s matches none of %s", strings.Join(c.Only, ", "), all.names())
+	all := newLab(*c)
+	for _, pattern := range c.Only {
+		if !slices.ContainsFunc(all.works(), func(one work) bool { return matches(pattern, one.name) }) {
+			return fmt.Errorf("nothing to measure: only %s matches none of %s", pattern, all.names())
+		}
 	}
 	return nil
 }
@@ -187,10 +190,12 @@ func (c *Config) cases(all []work) []work {
 
 // wants reports whether a case is to be run.
 func (c *Config) wants(name string) bool {
-	return len(c.Only) == 0 || slices.ContainsFunc(c.Only, func(pattern string) bool {
-		matched, _ := path.Match(pattern, name) // the pattern was checked
-		return matched || strings.HasPrefix(name, strings.TrimSuffix(pattern, "/")+"/")
-	})
+	return len(c.Only) == 0 || slices.ContainsFunc(c.Only, func(pattern string) bool { return matches(pattern, name) })
+}
+
+func matches(pattern, name string) bool {
+	matched, _ := path.Match(pattern, name) // the pattern was checked
+	return matched || strings.HasPrefix(name, strings.TrimSuffix(pattern, "/")+"/")
 }
 
 // Run measures and reports. When the context ends it returns its error, after

@@ -374,6 +374,7 @@ func TestRefused(t *testing.T) {
 		"rounds":             func(c *bench.Config) { c.Rounds = -1 },
 		"form postgres://":   func(c *bench.Config) { c.URL = "host=/run" },
 		"nothing to measure": func(c *bench.Config) { c.Only = []string{"nothing"} },
+		"matches none":       func(c *bench.Config) { c.Only = []string{"latency", "nothing"} },
 		"events must be":     func(c *bench.Config) { c.Events = bench.MinEvents - 1 },
 		"messages must be":   func(c *bench.Config) { c.Messages = -1 },
 		"duration must be":   func(c *bench.Config) { c.Duration = -1 },
