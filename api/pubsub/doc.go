@@ -29,8 +29,9 @@
 // # Guarantees
 //
 //   - It passes Watermill's universal suite, for all kinds (TestSuite). CI runs every
-//     test of it with fewer messages and subscribers; LEAT_WATERMILL_SUITE=full and
-//     =stress run it with all of them, and restart the broker.
+//     test of it with fewer messages and subscribers, and the stress variant;
+//     LEAT_WATERMILL_SUITE=full runs it with all of them and restarts the broker,
+//     LEAT_WATERMILL_SUITE=stress is the stress variant.
 //
 //   - A message is published when Publish returns: all messages of a call or none, in
 //     their order (TestPublishInOrder, TestBadMessages).
