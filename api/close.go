@@ -16,7 +16,7 @@ const (
 	CloseNotReady     CloseCode = 4000 // the broker, or its database, cannot serve now
 	CloseNoPong       CloseCode = 4001 // a ping got no answer
 	CloseTooSlow      CloseCode = 4002 // the peer did not take a frame for a minute
-	ClosePointMoved   CloseCode = 4003 // the point was reset: the next connection begins where it is now
+	ClosePointMoved   CloseCode = 4003 // the point was moved by somebody else, or reset: the next connection begins where it is now
 	CloseBadRequest   CloseCode = 4500 // a frame or a parameter is wrong
 	ClosePointTaken   CloseCode = 4501 // another consumer reads with the point now
 	CloseNotFound     CloseCode = 4502 // there is no such stream or queue, or no longer
@@ -50,7 +50,7 @@ var closeMeanings = []CloseMeaning{
 	{CloseNotReady, "the broker or its database cannot serve now"},
 	{CloseNoPong, "a ping was not answered in time"},
 	{CloseTooSlow, "a frame was not taken in time"},
-	{ClosePointMoved, "the replication point was reset: reconnect to read from where it is now"},
+	{ClosePointMoved, "the replication point was moved by somebody else: reconnect to read from where it is now"},
 	{CloseBadRequest, "a frame or a parameter is wrong"},
 	{ClosePointTaken, "another consumer reads with the replication point now"},
 	{CloseNotFound, "there is no such stream or queue, or no longer"},

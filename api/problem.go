@@ -94,7 +94,7 @@ var statuses = map[eventstore.Code]CodeStatus{
 	eventstore.ProjectionNotFound:  {http.StatusNotFound, "There is no such projection"},
 	eventstore.PointConflict:       {http.StatusConflict, "The replication point exists with other settings"},
 	eventstore.PointTaken:          {http.StatusConflict, "Another consumer reads with the replication point"},
-	eventstore.PointMoved:          {http.StatusConflict, "The replication point was reset"},
+	eventstore.PointMoved:          {http.StatusConflict, "The replication point was moved by somebody else"},
 	eventstore.CommitBehind:        {http.StatusConflict, "The replication point is further on"},
 	eventstore.RelayNotFound:       {http.StatusNotFound, "There is no such relay"},
 	eventstore.RelayConflict:       {http.StatusConflict, "The relay exists with other settings"},

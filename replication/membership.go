@@ -331,6 +331,7 @@ func (m *membership) grant(partition int, since time.Time, next eventstore.Offse
 		m.version++
 		m.grants[partition] = grant{m.version, next}
 		m.known[partition] = next
+		delete(m.sent, partition) // by a grant that is gone: it tells nothing of what was read by this one
 	}
 	m.since[partition] = since
 }
